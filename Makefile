@@ -34,11 +34,19 @@ verify: setup .cache/tools/complete .cache/spark/complete ## the rest: all clien
 	$(BIN)/pytest $(BESIDE) -m "measures and memory" tests/abuse
 	$(BIN)/pytest -m "measures and not memory" tests
 
-# These wait more than they compute, and take longest: all else but measures goes on beside them, and gives way.
+# These wait more than they compute, and take longest: all else but measures goes on beside them, and gives way. With
+# ON_KUBERNETES=FILE somebody has begun them, and what became of them is in FILE.log and FILE.status.
 .verify-on-kubernetes:
-	$(BIN)/pytest -m "verify and not measures" tests/e2e
+ifdef ON_KUBERNETES
+	until test -e $(ON_KUBERNETES).status; do sleep 1; done
+	cat $(ON_KUBERNETES).log; exit $$(cat $(ON_KUBERNETES).status)
+else
+	$(BIN)/pytest -m "verify and not measures" --durations=20 --durations-min=30 tests/e2e
+endif
 
+# Spark's images take minutes to pack: they are there when the tests on Kubernetes come to them, which say what is wrong where they are not.
 .verify-beside: .cache/ran.json .cache/spark/classes.jsa
+	-nice tools/image spark >/dev/null && nice tools/image spark-operator >/dev/null
 	nice $(BIN)/python -m bmq_sim --unrun --ran .cache/ran.json
 	nice $(SPARK)/pytest -n $(JOBS) --dist loadfile -m verify -c spark-apps/pyproject.toml spark-apps/tests
 	nice $(BIN)/pytest $(BESIDE) -m "verify and not seeds and not measures" --ignore tests/e2e tests $(UNIT_TESTS)
@@ -82,8 +90,9 @@ chaos: setup .cache/tools/complete ## live chaos on real processes for a while (
 bench: setup .cache/tools/complete ## the table of figures, against Apache Kafka on this machine
 	$(BIN)/python -m benchmarks.run $(ARGS)
 
-generated: setup ## write anew what is generated: CRDs, dashboards, and the pages of the admin API, commands, keys, limits, metrics, resources, values
+generated: setup ## write anew what is generated: CRDs, dashboards, the messages of gRPC, and the pages of the admin API, commands, keys, limits, metrics, resources, values
 	$(BIN)/python -m bmq_resources.crd crds charts/bmq/files/crds
+	$(BIN)/python -m grpc_tools.protoc -I databus/src --python_out=databus/src --pyi_out=databus/src bmq_databus/v1/databus.proto
 	$(BIN)/python -m bmq_resources.reference >docs/resources.md
 	$(BIN)/python -m tools.dashboards charts/bmq/files/dashboards
 	$(BIN)/python -m tools.metrics_page >docs/metrics.md

@@ -113,6 +113,14 @@ class BareClient:
     def close(self) -> None:
         self.socket.close()
 
+    @property
+    def client_id(self) -> str:
+        return self._asked.client_id
+
+    @client_id.setter
+    def client_id(self, client_id: str) -> None:
+        self._asked.client_id = client_id
+
     def send(
         self, api_key: int, version: int, fields: Mapping[str, Any] | None = None, *, raw: bytes | None = None
     ) -> int:

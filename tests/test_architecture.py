@@ -24,7 +24,7 @@ WAYS: Final = (
 NAME: Final = re.compile(r"bmq(_[a-z]+)?(\.\w+)*(:\w+(\.\w+)*)?")
 """A package, a module or (behind a colon) something in it."""
 PATH: Final = re.compile(r"[\w.-]*/[\w./-]*|\w+\.py")
-NOT_MODULES: Final = frozenset(("bmq.validation", "bmq.pool"))
+NOT_MODULES: Final = frozenset(("bmq.validation", "bmq.pool", "bmq.lane.header"))
 """Keys of topics."""
 
 

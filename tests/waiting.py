@@ -33,13 +33,15 @@ def until(
     unless: Callable[[], object] = lambda: False,
     shows: Callable[[], object] | None = None,
     every_s: float = 0.05,
+    every_s_max: float = 0.0,
 ) -> Found:
     """The first thing seen that `holds`: what is neither None nor false, unless said otherwise.
 
     `what` continues "waited for". A look that raises one of `not_yet` saw nothing; all else that it raises goes on to
     the caller. Nobody waits on once `unless` is so: the one who was to bring it about has ended. `shows` adds to the
     message, such as the end of a log. Raises NeverSo. The last look begins when the time is over, not before, and is
-    not the first: a machine that let this process stand still has not failed the test.
+    not the first: a machine that let this process stand still has not failed the test. With `every_s_max` it looks less
+    and less often, down to that: for looks that cost much.
     """
     began_s, looks = time.monotonic(), 0
     while True:
@@ -56,6 +58,7 @@ def until(
         if is_last:
             raise NeverSo(_told(what, time.monotonic() - began_s, last, ended, shows))
         time.sleep(every_s)
+        every_s = max(every_s, min(1.5 * every_s, every_s_max))
 
 
 async def until_async(

@@ -23,6 +23,7 @@ ANSWERED: dict[Any, type[BaseModel]] = {
     documents.Config: models.ConfigView,
     documents.Configs: models.ConfigsView,
     documents.BaseReads: lane_models.BaseReadsView,
+    documents.Quota: lane_models.QuotaView,
     documents.Lane: lane_models.LaneView,
     documents.Channel: channel_models.ChannelView,
     documents.Group: models.GroupView,

@@ -13,8 +13,11 @@ from bmq.ports import ObjectMeta
 from bmq.storage.keys import manifest_prefix, segment_prefix, topic_prefix
 from bmq.storage.numbered import numbered_key, wal_key
 from bmq.values import BrokerEpoch, NodeId, StreamId
+from bmq.wire.batches import Record, build_batch, read_header
+from bmq.wire.compression import Codec
 from bmq_audit.findings import Delete, Kind, Level
 from bmq_audit.metadata import NoMetadata
+from bmq_audit.unopenable import why_unopenable
 
 WORLD = full_world()
 KEYS = sorted(WORLD.objects)
@@ -274,6 +277,15 @@ def test_a_snapshot_that_cannot_be_read_is_repaired_by_deleting_it() -> None:
     report = damaged(key, b"bmq?").audit().report
     assert [fault.key for fault in report.findings[Level.FAULT]] == [key]
     assert [repair.key for repair in report.repairs if hasattr(repair, "key")] == [key]
+
+
+def test_a_batch_with_gaps_or_without_records_is_none_that_cannot_be_opened() -> None:
+    """Such are left where others of its records went to lanes."""
+    record = Record(2, 1_000, b"k", b"v")
+    for codec in Codec:
+        for records in ([record], []):
+            batch = build_batch(records, codec=codec, first_offset=0, next_offset=4)
+            assert why_unopenable(batch, read_header(batch)) is None
 
 
 @pytest.mark.parametrize(("spoilt", "kept_in"), [(30, "segment"), (3, "shared"), (69, "wal")])

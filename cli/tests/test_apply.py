@@ -270,6 +270,26 @@ def test_lanes_are_created_and_changed_and_a_second_time_nothing_is(run: Run) ->
     )
     assert applied(run("-f", "-", "-o", "json", stdin=second)) == [("feature", "unchanged", [])]
 
+    third = resource("Lane", "feature", {}, quota={"partitions": 9, "writeBytesPerSecond": 4096})
+    [(_, how, changes)] = applied(run("-f", "-", "-o", "json", stdin=third))
+    assert how == "changed"
+    assert {("quota.partitions", None, 9), ("quota.writeBytesPerSecond", None, 4096)} <= {*changes}
+    assert applied(run("-f", "-", "-o", "json", stdin=third)) == [("feature", "unchanged", [])]
+
+
+def test_a_lane_that_another_one_is_nested_in_is_made_before_it_wherever_it_stands(run: Run) -> None:
+    inner = resource("Lane", "inner", {}, fallback="base", parent="outer")
+    outer = resource("Lane", "outer", {}, laneName="outer", fallback="base")
+    both = f"{inner}\n---\n{outer}"
+    assert [(name, action) for name, action, _ in applied(run("-f", "-", "-o", "json", stdin=both))] == [
+        ("outer", "created"),
+        ("inner", "created"),
+    ]
+    assert {action for _, action, _ in applied(run("-f", "-", "-o", "json", stdin=both))} == {"unchanged"}
+    moved = run("-f", "-", "-o", "json", stdin=resource("Lane", "inner", {}, fallback="base"))
+    assert moved.code == 2
+    assert "the lane was made in outer, which stays" in moved.err
+
 
 def test_a_cluster_that_knows_no_lanes_is_told_so(
     monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str], tmp_path: Path

@@ -8,7 +8,10 @@ from collections.abc import Callable, Iterator
 import pytest
 from cli_cluster import BMQ
 from tests.started_bmq import started_bmq
+from typer.testing import CliRunner
 
+from bmq.naming.bearer import watching_token
+from bmq_cli.channels.commands import app
 from bmq_cli.channels.fields import with_fields
 from bmq_cli.terminal.exit_codes import CommandFailed
 
@@ -76,3 +79,11 @@ def test_fields_are_set_and_taken_by_their_paths() -> None:
     for given, taken in ((["a"], []), ([".a=1"], []), (["a={"], []), ([], ["a..b"])):
         with pytest.raises(CommandFailed):
             with_fields({}, given=given, taken=taken)
+
+
+def test_the_token_for_sidecars_is_made_of_the_nodes_token_without_asking_them(monkeypatch: pytest.MonkeyPatch) -> None:
+    found = CliRunner().invoke(app, ["token"], env={"BMQ_TOKEN": "a-token-of-the-nodes"})
+    assert (found.exit_code, found.stdout) == (0, f"{watching_token('a-token-of-the-nodes')}\n")
+    monkeypatch.delenv("BMQ_TOKEN", raising=False)
+    lacking = CliRunner().invoke(app, ["token"])
+    assert isinstance(lacking.exception, CommandFailed) and "BMQ_TOKEN" in lacking.exception.remedy

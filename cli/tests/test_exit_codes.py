@@ -41,6 +41,8 @@ SITUATIONS: Final = (
     ("groups delete nothing --yes", ExitCode.NOT_FOUND),
     ("cluster cordon 99 --admin ADMIN", ExitCode.NOT_FOUND),
     ("lanes describe nothing --admin ADMIN", ExitCode.NOT_FOUND),
+    ("lanes routes nothing --admin ADMIN", ExitCode.NOT_FOUND),
+    ("lanes routes orders --lane nothing --admin ADMIN", ExitCode.NOT_FOUND),
     ("channels describe nothing --admin ADMIN", ExitCode.NOT_FOUND),
     ("channels alter nothing --disabled --admin ADMIN", ExitCode.NOT_FOUND),
     # slips

@@ -71,6 +71,7 @@ class Echo:
 
     parts: list[int] = field(default_factory=list)
     goes_on: asyncio.Event = field(default_factory=asyncio.Event)
+    before_answer: Callable[[], None] = lambda: None
 
     async def __call__(
         self, scope: Any, receive: Callable[[], Awaitable[Any]], send: Callable[[Any], Awaitable[None]]
@@ -85,6 +86,7 @@ class Echo:
             more = message["more_body"]
         answer = b"%s %d %d" % (scope["path"].encode(), len(body), sum(body))
         headers = [(b"content-length", b"%d" % len(answer))]
+        self.before_answer()
         await send({"type": "http.response.start", "status": 200, "headers": headers})
         await send({"type": "http.response.body", "body": answer})
 
@@ -175,6 +177,29 @@ def test_what_is_no_chunk_is_refused_with_the_reason() -> None:
         writer.write(CHUNKED % b"broken" + b"1\r\nx\r\nzz\r\n")
         assert await answer_of(reader) == b"illegal chunk header: b'zz'"
         assert await reader.read() == b""
+        writer.close()
+
+    run(test)
+
+
+def test_an_answer_that_is_held_goes_out_in_one_write_and_before_what_is_told_of_the_next_request() -> None:
+    async def test(connect: Connect, echo: Echo, parts: CountedSteps, server: uvicorn.Server) -> None:
+        reader, writer = await connect()
+        writes: list[bytes] = []
+
+        def hold() -> None:
+            one = held(server)[0]
+            if not writes:
+                write = one.transport.write
+                one.transport.write = lambda data: (writes.append(data), write(data))[1]  # type: ignore[method-assign]
+            one.answers.hold()
+
+        echo.before_answer = hold
+        writer.write((CHUNKED % b"one" + LAST) * 2 + b"no request\r\n\r\n")
+        assert await answer_of(reader) == b"/one 0 0"
+        assert await answer_of(reader) == b"/one 0 0"
+        assert (await reader.read()).startswith(b"HTTP/1.1 400")
+        assert [data.count(b"HTTP/1.1") for data in writes] == [1, 1, 1]
         writer.close()
 
     run(test)

@@ -1,8 +1,10 @@
 """Bodies in chunks, looked at in parts."""
 
+import re
+
 import h11
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from bmq.http.chunked_body import CHUNK_LINE_BYTES_MAX, TRAILER_BYTES_MAX, BrokenChunks, ChunkedBody
@@ -36,6 +38,8 @@ def test_the_payload_comes_out_whole_however_it_came_in_and_what_follows_stays(
     assert (payload, body.is_over, bytes(held)) == (b"".join(parts), True, b"GET /")
 
 
+@example([b"0", b"\r\n", b"\n"])
+@example([b"0", b"\r\n", b"a", b":", b"\n", b"\n"])
 @given(st.lists(st.sampled_from([b"1", b"a", b";x", b"\r\n", b"\r", b"\n", b" ", b"0", b"zz", b":"]), max_size=12))
 def test_what_is_taken_is_what_h11_takes_and_what_is_refused_it_refuses(words: list[bytes]) -> None:
     sent = b"".join(words)
@@ -52,7 +56,8 @@ def test_what_is_taken_is_what_h11_takes_and_what_is_refused_it_refuses(words: l
     try:
         payload = taken(body, held)
     except BrokenChunks:
-        assert event in (None, h11.NEED_DATA)
+        # h11 lets a lone carriage return into an extension, which ends no line (RFC 9112, section 2.2)
+        assert event in (None, h11.NEED_DATA) or re.search(rb";[^\n]*\r[^\n]", sent)
         return
     if event is not None:
         assert payload == wanted

@@ -137,6 +137,23 @@ def test_a_stranger_may_send_a_hello_and_nothing_larger() -> None:
         FrameReader().feed(encode_frame(Kind.HELLO, attachments=[b"x"])[0])
 
 
+def test_of_what_a_stranger_sends_one_frame_is_split_before_it_is_known_what_becomes_of_it() -> None:
+    """All that fits into the receive buffer was: 9,700 frames in 25 ms, of each of hundreds of strangers."""
+    reader = FrameReader()
+    buffer = reader.get_buffer()
+    assert len(buffer) == PREFIX_SIZE_BYTES + HELLO_BYTES_MAX
+    sent = encode_frame(Kind.PING)[0] * 100
+    buffer[: len(sent)] = sent
+    frames = reader.arrived(len(sent))
+    assert next(frames).kind == Kind.PING
+    assert reader.has_more
+    assert reader.held_bytes == 99 * PREFIX_SIZE_BYTES
+    reader.trust()
+    assert len(list(frames)) == 99
+    assert reader.is_between_frames
+    assert len(reader.get_buffer()) > len(buffer)
+
+
 @pytest.mark.parametrize(
     ("header_bytes", "attachment_bytes"), [(HEADER_BYTES_MAX + 1, 0), (0, ATTACHMENT_BYTES_MAX + 1)]
 )

@@ -24,6 +24,7 @@ from bmq.metadata.records import (
     FencingBegun,
     LaneDeclared,
     LaneDeleted,
+    LaneTurned,
     LeaderAlive,
     LeaderElected,
     NodeCordoned,
@@ -42,15 +43,17 @@ from bmq.metadata.records import (
     TopicCollected,
     TopicCreated,
     TopicDeleted,
+    Whose,
 )
 from bmq.storage.binary import crc_of, encode_crc
 from bmq.storage.envelope import ENVELOPE_SIZE_BYTES
-from bmq.values import Nonce
+from bmq.values import LANE_TURN_IDS, Nonce
 
 ENTRY_NONCE = Nonce(b"e" * 16)
 NONCE = Nonce(b"n" * 16)
 TOPIC = UUID(int=5)
-
+LANES = UUID(int=8)
+LAST_TURN_ID = LANE_TURN_IDS + 4
 EVERYTHING: list[AnyRecord] = [
     ClusterCreated(cluster_id="abc", copy="c0"),
     LeaderElected(controller_epoch=2, node_id=1, host="c", port=7),
@@ -106,11 +109,25 @@ EVERYTHING: list[AnyRecord] = [
         own_brokers=True,
         reads_base=("a*", "b"),
         reads_base_bytes_per_s=2048,
+        falls_back=True,
+        parent="gone",
     ),
     LaneDeclared(name="gone", number=2, created_ms=8),
     LaneDeleted(name="gone", number=2),
-    TopicCreated(topic_id=UUID(int=8), name="dev:t", partitions=1, leader_epoch=5),
-    PartitionsAdded(topic_id=UUID(int=8), partitions=2),
+    TopicCreated(topic_id=LANES, name="dev:t", partitions=1, leader_epoch=5),
+    PartitionsAdded(topic_id=LANES, partitions=2),
+    LaneTurned(
+        topic_id=LANES,
+        partition=1,
+        generation=1,
+        whose=Whose.BASE,
+        begin=7,
+        producer_id=LANE_TURN_IDS + 3,
+        base_topic_id=TOPIC,
+    ),
+    LaneTurned(topic_id=LANES, partition=0, generation=1, whose=Whose.BASE, begin=0, producer_id=LAST_TURN_ID),
+    LaneTurned(topic_id=LANES, partition=0, generation=2, whose=Whose.CLOSING, begin=0, producer_id=LAST_TURN_ID),
+    LaneTurned(topic_id=LANES, partition=0, generation=3, whose=Whose.LANE, begin=9),
     NodeRegistered(node_id=6, broker_epoch=1, boot=UUID(int=10), roles=("broker",), host="", port=0),
     NodeUnregistered(node_id=6, broker_epoch=1),
     StreamSealed(node_id=6, broker_epoch=1, end=0),
@@ -170,7 +187,14 @@ def test_entries_and_snapshots_of_an_older_bmq_are_read() -> None:
         for node_id, node in image.nodes.items()
     }
     assert decode_snapshot(data, what="snapshot")[0] == replace(
-        image, nodes=nodes, controller_host="", controller_port=0, copy=""
+        image,
+        nodes=nodes,
+        controller_host="",
+        controller_port=0,
+        copy="",
+        turns={},
+        next_turn_id=LANE_TURN_IDS,
+        turn_ids={},
     )
 
 

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from bmq.errors import ConfigurationError
-from bmq.naming.bearer import bearer_of
+from bmq.naming.bearer import bearer_of, watching_token
 from bmq.runtime.bearer_tokens import READ_AGAIN_S, BearerTokens, read_tokens
 
 OLD, NEW = "an-old-token-of-24-chars", "a-new-token-of-24-chars!"
@@ -54,6 +54,23 @@ def test_of_several_configured_tokens_each_is_taken_so_that_one_can_be_replaced_
     async def main() -> None:
         tokens = BearerTokens(None, option="admin_token_file", tokens=[OLD, NEW])
         assert [await tokens.admits(one) for one in (OLD, NEW, "another-token-altogether")] == [True, True, False]
+
+    asyncio.run(main())
+
+
+def test_what_is_made_of_a_token_watches_and_opens_nothing_else(tmp_path: Path) -> None:
+    file = tmp_path / "tokens"
+    file.write_text(OLD)
+
+    async def main() -> None:
+        tokens = BearerTokens(file, option="admin_token_file", tokens=[NEW])
+        for token in (OLD, NEW):
+            made = watching_token(token)
+            assert token not in made and len(made) == 64
+            assert [await tokens.admits(one) for one in (token, made, watching_token(made))] == [True, False, False]
+            assert [await tokens.admits_watch(one) for one in (token, made)] == [True, True]
+        assert not await tokens.admits_watch(watching_token("another-token-altogether"))
+        assert not await tokens.admits_watch("")
 
     asyncio.run(main())
 

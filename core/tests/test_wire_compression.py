@@ -42,6 +42,11 @@ def test_there_and_back(codec: Codec, data: bytes, repeats: int) -> None:
             decompress(codec, compress(codec, data), bytes_max=len(data) - 1)
 
 
+def test_no_block_of_lz4_needs_the_one_before_it() -> None:
+    """Java's consumers refuse others ("Dependent block stream is unsupported"): the fifth byte says it, bit 5."""
+    assert compress(Codec.LZ4, bytearray(MIB))[4] & 0x20
+
+
 @pytest.mark.parametrize("codec", COMPRESSED)
 def test_output_larger_than_the_first_guess_is_read_whole(codec: int) -> None:
     data = bytes(5 * MIB) + b"end"

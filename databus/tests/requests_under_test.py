@@ -33,7 +33,14 @@ class Connection:
     def __init__(self) -> None:
         self.broken = ""
         self.is_aborted = False
-        self.takes_more = False
+        self.takes_more = self.has_part = self.has_rest = False
+        self.is_held = False
+
+    def hold_answer(self) -> None:
+        self.is_held = True
+
+    def let_answer_go(self) -> None:
+        self.is_held = False
 
     def abort(self) -> None:
         self.is_aborted = True

@@ -9,8 +9,9 @@ import pytest
 from requests_under_test import Connection, incoming, sending
 
 from bmq_databus.http import bodies
-from bmq_databus.http.bodies import Bodies, BodyRoom, BodyTooLarge, TooMuchAtOnce
+from bmq_databus.http.bodies import Bodies, BodyTooLarge
 from bmq_databus.http.incoming import BadBody, ClientGone, Receive, TooSlow
+from bmq_databus.requests.room import BodyRoom, TooMuchAtOnce
 
 
 def read(room: BodyRoom, receive: Receive, encoding: str = "", bytes_max: int = 1000, **headers: str) -> bytes:
@@ -152,3 +153,22 @@ def test_what_is_left_of_a_body_is_passed_over_up_to_a_bound_and_not_where_its_c
         assert parts == 65
 
     asyncio.run(main())
+
+
+def test_a_body_that_is_there_is_taken_at_once_and_bounded_all_the_same() -> None:
+    async def taken(receive: Receive, room: BodyRoom) -> bytes:
+        request = incoming(receive)
+        request.connection = connection = Connection()
+        connection.has_part = connection.has_rest = True
+        with room.one("orders") as body:
+            return await Bodies().read(request, encoding="", bytes_max=1000, room=body)
+
+    room = BodyRoom(500, small_bytes=0)
+    assert asyncio.run(taken(sending(b"x" * 500), room)) == b"x" * 500
+    with pytest.raises(TooMuchAtOnce):
+        asyncio.run(taken(sending(b"x" * 501), room))
+    with pytest.raises(BodyTooLarge):
+        asyncio.run(taken(sending(b"x" * 1001), room))
+    with pytest.raises(ClientGone):
+        asyncio.run(taken(sending(None), room))
+    assert room.held_bytes == 0

@@ -15,13 +15,13 @@ CLOSE = {"gzip": gzip.compress, "zstd": zstandard.compress, "": bytes}
 
 def opened(encoding: str, body: bytes, *, part_bytes: int) -> bytes:
     opening = opening_of(encoding)
-    found = b""
+    found = bytearray()  # bytes would be copied with each step
     for at in range(0, len(body), part_bytes):
         for step in opening.feed(body[at : at + part_bytes]):
             assert 0 < len(step) <= STEP_BYTES
             found += step
     opening.end()
-    return found
+    return bytes(found)
 
 
 @given(

@@ -1,6 +1,7 @@
 """From a spool to a cluster: in order, whatever the producer says, and with a bound on what is under way."""
 
 import asyncio
+from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
@@ -12,7 +13,7 @@ from bmq.fairness.turns import Turns
 from bmq_databus.errors import QueueFull
 from bmq_databus.producing import draining
 from bmq_databus.producing.draining import Draining
-from bmq_databus.producing.producer import Report
+from bmq_databus.producing.producer import Reports
 from bmq_databus.spool.frames import Spooled
 
 
@@ -25,20 +26,24 @@ class Cluster:
         self.under_way = self.most = 0
         self.room = 1_000_000
 
-    def produce(self, message: Spooled, report: Report) -> None:
+    def produce(self, messages: Sequence[Spooled], reports: Reports, *, first: int, end: int) -> int:
         if self.under_way >= self.room:
             raise QueueFull("full")
-        self.under_way += 1
-        self.most = max(self.most, self.under_way)
-        asyncio.get_running_loop().call_later(0.001, self._answer, (message.key or b"").decode(), report)
+        end = min(end, first + self.room - self.under_way)
+        for place in range(first, end):
+            self.under_way += 1
+            self.most = max(self.most, self.under_way)
+            key = (messages[place].key or b"").decode()
+            asyncio.get_running_loop().call_later(0.001, self._answer, key, reports, place)
+        return end
 
-    def _answer(self, key: str, report: Report) -> None:
+    def _answer(self, key: str, reports: Reports, place: int) -> None:
         self.under_way -= 1
         if self.fails.get(key):
-            report(KafkaError(self.fails[key].pop(0)), -1, -1)
+            reports(place, KafkaError(self.fails[key].pop(0)), -1, -1)
         else:
             self.topic.append(key)
-            report(None, 0, len(self.topic))
+            reports(place, None, 0, len(self.topic))
 
 
 @pytest.fixture(autouse=True)

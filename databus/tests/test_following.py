@@ -12,10 +12,11 @@ import pytest
 from bmq.errors import ConfigurationError
 from bmq_admin.errors import AdminError, AdminUnreachable
 from bmq_databus.channels.channel import Channel
-from bmq_databus.control_plane.configuration import Configuration, changed, changes_of, channels_in
+from bmq_databus.control_plane.configuration import Configuration, Room, changed, changes_of, channels_in
 from bmq_databus.control_plane.following import ControlPlane, Following, token_in
 from bmq_databus.control_plane.known import NAME, KnownFile
 from bmq_databus.errors import BadConfiguration
+from bmq_resources.channel_sets import MANNERS_MAX, disk_bytes
 from bmq_sim.clock import SimClock, SimRng
 from bmq_sim.loop import VirtualLoop
 from bmq_sim.loop import run as run_on_virtual_time
@@ -256,3 +257,30 @@ def test_dead_letters_and_schemas_that_lead_nowhere_are_told_and_the_rest_goes_o
     wrong = after(answer("3", complete=True, a={"schema": {"json": {"type": "nonsense"}}}, b={}))
     then, troubles = channels_in(wrong, channels)
     assert "spec.schema" in troubles["a"] and then["a"] == channels["a"]
+
+
+def test_channels_of_a_control_plane_keep_to_as_many_manners_as_those_of_a_file_and_what_works_goes_on() -> None:
+    specs = {f"c{number}": {"batching": {"lingerMs": number}} for number in range(MANNERS_MAX)}
+    first, troubles = channels_in(after(answer("1", complete=True, **specs)), {})
+    assert (len(first), troubles) == (MANNERS_MAX, {})
+    more = specs | {"a": {"batching": {"lingerMs": 99}}, "b": {"batching": {"lingerMs": 1}}}
+    then, troubles = channels_in(after(answer("2", complete=True, **more)), first)
+    assert then.keys() == {*specs, "b"} and list(troubles) == ["a"] and "9 manners" in troubles["a"]
+    changed_one = specs | {"c3": {"batching": {"lingerMs": 99}, "topic": "t"}, "c4": {"batching": {"lingerMs": 1}}}
+    now, troubles = channels_in(after(answer("3", complete=True, **changed_one)), first)
+    assert (now["c3"].manner.linger_ms, troubles) == (99, {}), "there is room for it now"
+
+
+def test_channels_of_a_control_plane_have_the_sidecars_place_on_disk_together() -> None:
+    accepted = {"acknowledgement": "accepted", "spool": {"maxBytes": 10 << 20}}
+    room = Room(disk_bytes=2 * disk_bytes(10 << 20, aside_bytes=2 << 20), aside_bytes=2 << 20)
+    first, troubles = channels_in(after(answer("1", complete=True, b=accepted, c=accepted)), {}, room)
+    assert (first.keys(), troubles) == ({"b", "c"}, {})
+    more = {"a": accepted, "b": accepted, "c": {**accepted, "spool": {"maxBytes": 11 << 20}}, "d": {}}
+    then, troubles = channels_in(after(answer("2", complete=True, **more)), first, room)
+    assert (then.keys(), troubles.keys()) == ({"b", "c", "d"}, {"a", "c"}), "what is there goes first"
+    assert then["c"] is first["c"] and all("--spool-bytes" in why for why in troubles.values())
+    smaller = {**accepted, "spool": {"maxBytes": 9 << 20}}
+    larger = {**accepted, "spool": {"maxBytes": 11 << 20}}
+    moved, troubles = channels_in(after(answer("3", complete=True, b=larger, c=smaller)), first, room)
+    assert not troubles and moved["b"].spool.bytes_max == 11 << 20, "what another one gives up is there for it"

@@ -2,8 +2,11 @@
 
 import msgspec
 from crc32c import crc32c
+from hypothesis import example, given
+from hypothesis import strategies as st
 
-from bmq_databus.spool.frames import FrameHead, Spooled, decode_frame, encode_frame
+from bmq_databus.spool.channel_spool import ENTRY_EXTRA_BYTES, ONCE_EXTRA_BYTES, bytes_of
+from bmq_databus.spool.frames import FrameHead, Once, Spooled, decode_frame, encode_frame
 
 BEFORE = ["orders", -1, b"k", b"v", [["h", b"1"]], 17, 18]
 """As versions of before lanes wrote it."""
@@ -34,3 +37,34 @@ def test_lane_and_partitioner_are_in_the_frame_and_earlier_versions_pass_them_ov
     assert decode_frame(FrameHead(len(payload), 1, 0, crc32c(payload)), payload) == (message,)
     (earlier,) = msgspec.msgpack.decode(payload, type=tuple[Earlier, ...])
     assert msgspec.to_builtins(earlier, builtin_types=(bytes,))[:4] == BEFORE[:4]
+
+
+SIZES = st.sampled_from([0, 1, 31, 32, 255, 256, 65_535, 65_536])
+DATA = st.none() | SIZES.map(bytes)
+LATE = (1 << 63) - 1
+TIMES = st.sampled_from([0, -1, 1_790_000_000_000, LATE])
+MESSAGES = st.builds(
+    Spooled,
+    topic=st.sampled_from(["t", "t" * 249]),
+    partition=st.sampled_from([-1, 0, 127, (1 << 31) - 1]),
+    key=DATA,
+    value=DATA,
+    headers=st.lists(st.tuples(SIZES.map(lambda size: "ü" * size), DATA), max_size=20).map(tuple),
+    timestamp_ms=TIMES,
+    accepted_ms=TIMES,
+    lane=st.sampled_from(["", "l" * 63]),
+    partitioner=st.sampled_from(["", "consistent_random", "murmur2_random"]),
+)
+
+HEADERS = tuple((f"{at}" * 256, bytes(65_536)) for at in range(9))
+
+
+@example([Spooled("t" * 249, (1 << 31) - 1, bytes(65_536), bytes(65_536), (), LATE, LATE)])
+@example([Spooled("t" * 249, -1, None, None, HEADERS, LATE, LATE, "l" * 63, "murmur2_random")] * 20)
+@given(messages=st.lists(MESSAGES, min_size=1, max_size=20))
+def test_messages_take_no_more_on_disk_than_is_reckoned_for_them(messages: list[Spooled]) -> None:
+    reckoned = ENTRY_EXTRA_BYTES + sum(map(bytes_of, messages))
+    assert sum(map(len, encode_frame(1 << 60, messages))) <= reckoned
+    once = Once("k" * 255, bytes(32), (1 << 63) - 1, 207, bytes(70_000))
+    messages[0] = msgspec.structs.replace(messages[0], once=once)
+    assert sum(map(len, encode_frame(1 << 60, messages))) <= reckoned + ONCE_EXTRA_BYTES + 255 + 70_000

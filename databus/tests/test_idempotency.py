@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from bmq_databus.channels.channel import Channel
-from bmq_databus.http.idempotency import (
+from bmq_databus.requests.idempotency import (
     EXTRA_BYTES,
     Answer,
     BadKey,

@@ -42,3 +42,28 @@ def test_who_takes_nothing_of_an_answer_is_cut(monkeypatch: pytest.MonkeyPatch) 
         assert connection.is_aborted
 
     asyncio.run(main())
+
+
+def test_a_whole_answer_that_is_short_is_held_until_all_of_it_is_written() -> None:
+    async def main() -> None:
+        answer, request = Answer(), incoming(sending(b""))
+        request.connection = connection = Connection()
+        held: list[bool] = []
+
+        async def send(event: MutableMapping[str, Any]) -> None:
+            held.append(connection.is_held)
+            await answer.send(event)
+
+        head = {"type": "http.response.start", "status": 200, "headers": []}
+        for size, takes_more, expected in (
+            (10, True, [True, True]),
+            (10, False, [False, False]),
+            (PART_BYTES + 1, True, [False, False, False]),
+        ):
+            answer.body, connection.takes_more = b"", takes_more
+            held.clear()
+            await Outgoing(request, send).whole(dict(head), b"x" * size)
+            assert (answer.body, answer.is_whole, held) == (b"x" * size, True, expected)
+            assert not connection.is_held
+
+    asyncio.run(main())

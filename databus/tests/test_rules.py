@@ -8,10 +8,11 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
+from bmq.naming.lane_choice import LaneChoice
 from bmq_databus.errors import Unfit
 from bmq_databus.messages.forms import NewMessage
 from bmq_databus.rules.keys import KeyRule, key_of
-from bmq_databus.rules.lanes import LaneRule, lane_of
+from bmq_databus.rules.lanes import lane_of
 from bmq_databus.rules.places import NotJson, edited, found_at
 from bmq_databus.rules.rates import Ahead, Rate, RateLimit
 from bmq_databus.rules.redaction import Redaction, edits_of, redacted
@@ -281,7 +282,7 @@ def test_what_is_no_path_is_told(text: str) -> None:
         path_of(text)
 
 
-BY_HEADER, BY_BAGGAGE = LaneRule(header="x-lane"), LaneRule(baggage="lane")
+BY_HEADER, BY_BAGGAGE = LaneChoice("x-lane"), LaneChoice("baggage", "lane")
 
 
 @pytest.mark.parametrize(
@@ -299,7 +300,7 @@ BY_HEADER, BY_BAGGAGE = LaneRule(header="x-lane"), LaneRule(baggage="lane")
     ],
 )
 def test_a_lane_is_what_the_message_names_or_else_its_request(
-    rule: LaneRule, own: dict[str, bytes | None], request_: dict[str, bytes], lane: str
+    rule: LaneChoice, own: dict[str, bytes | None], request_: dict[str, bytes], lane: str
 ) -> None:
     new = NewMessage(key=None, value=None, headers=tuple(own.items()))
     assert lane_of(rule, new, [(name.encode(), value) for name, value in request_.items()]) == lane

@@ -1,17 +1,24 @@
 """Producers for each manner: how many, and what they hold together."""
 
+from dataclasses import replace
+
+import msgspec
 import pytest
+from confluent_kafka import KafkaError
 from test_channel_spool import in_a_loop
 from tests.waiting import until_async
 
 from bmq_databus.channels.channel import Manner
+from bmq_databus.channels.topics import MANNER
 from bmq_databus.errors import QueueFull
 from bmq_databus.producing.outcomes import may_be_written, of_all, sent
+from bmq_databus.producing.producer import Producing, Reports
 from bmq_databus.producing.sender import Sender
 from bmq_databus.producing.senders import LANES_MAX, Senders
 from bmq_databus.producing.settings import QUEUE_KIB, cluster_settings, producer_settings, with_manner
 from bmq_databus.spool.channel_spool import bytes_of
 from bmq_databus.spool.frames import Spooled
+from bmq_resources.channel_sets import MANNERS_MAX
 
 SETTINGS = producer_settings(cluster_settings("127.0.0.1:1"), timeout_ms=0)
 
@@ -25,7 +32,7 @@ def fill(sender: Sender, one: Spooled) -> int:
     count = 0
     try:
         while count < 100_000:
-            sender.produce(one, nobody)
+            sender.produce([one], nobody, first=0, end=1)
             count += 1
     except QueueFull:
         pass
@@ -37,7 +44,7 @@ async def test_channels_of_one_manner_share_a_producer_and_others_have_their_own
     zstd = Manner(compression="zstd", linger_ms=50, batch_bytes=5_000)
     senders = Senders(SETTINGS, [Manner(), Manner(), zstd], broken=nobody)
     try:
-        assert senders.of(Manner()) is senders.of(Manner(linger_ms=5))
+        assert senders.of(Manner()) is senders.of(Manner(linger_ms=1))
         assert senders.of(zstd) is not senders.of(Manner())
     finally:
         senders.purge()
@@ -92,15 +99,15 @@ async def test_lanes_have_producers_of_their_own_of_which_idle_ones_make_room() 
     in_lane = [Spooled("t", -1, None, b"x", (), 1, 1, f"lane-{number}") for number in range(LANES_MAX + 1)]
     try:
         for one in in_lane[:LANES_MAX]:
-            senders.produce(Manner(), one, nobody)
+            senders.produce(Manner(), [one], nobody, first=0, end=1)
         assert senders.lanes == LANES_MAX
         with pytest.raises(QueueFull, match="16 lanes are under way"):
-            senders.produce(Manner(), in_lane[-1], nobody)
+            senders.produce(Manner(), in_lane, nobody, first=LANES_MAX, end=LANES_MAX + 1)
         senders.close_idle(0.0)
         assert senders.lanes == LANES_MAX, "what is under way is not given up"
         senders.purge()
         await until_async(lambda: not any(one.unsent for one in senders._all()), "reports")
-        senders.produce(Manner(), in_lane[-1], nobody)
+        senders.produce(Manner(), in_lane, nobody, first=LANES_MAX, end=LANES_MAX + 1)
         assert senders.lanes == LANES_MAX
         senders.purge()
         await until_async(lambda: not any(one.unsent for one in senders._all()), "reports")
@@ -129,3 +136,110 @@ def test_a_manner_of_another_cluster_has_its_addresses() -> None:
 def test_a_lane_is_in_the_name_of_its_client() -> None:
     assert with_manner(SETTINGS, Manner(lane="dev"))["client.id"] == "bmq-databus,lane=dev"
     assert with_manner(SETTINGS, Manner())["client.id"] == "bmq-databus"
+
+
+@in_a_loop
+async def test_producers_of_topics_by_their_names_are_made_anew_unless_they_have_something_under_way() -> None:
+    senders = Senders(SETTINGS, [Manner(), MANNER], broken=nobody)
+    one = Spooled("t", -1, None, b"x", (), 1, 1)
+    try:
+        declared, by_name = senders.of(Manner()), senders.of(MANNER)
+        declared.produce([one], nobody, first=0, end=1)
+        await until_async(senders.renew, "what librdkafka says of the cluster to be heard", 10)
+        assert senders.of(Manner()) is declared and senders.of(MANNER) is not by_name
+        senders.produce(MANNER, [one], nobody, first=0, end=1)
+        assert not senders.renew()
+        of_lane = msgspec.structs.replace(one, lane="dev")
+        senders.purge()
+        await until_async(lambda: not senders.of(MANNER).unsent, "what was purged to be reported", 10)
+        senders.produce(MANNER, [of_lane], nobody, first=0, end=1)
+        assert not senders.renew()
+        senders.purge()
+        lane = replace(MANNER, lane="dev")
+        await until_async(lambda: not senders.of(lane).unsent, "what was purged to be reported", 10)
+        await until_async(senders.renew, "what librdkafka says of the cluster to be heard", 10)
+        assert senders.lanes == 0
+    finally:
+        senders.purge()
+        await senders.close(patience_s=5)
+
+
+@in_a_loop
+async def test_topics_by_their_names_take_no_manner_from_channels() -> None:
+    senders = Senders(SETTINGS, [MANNER], broken=nobody)
+    try:
+        for number in range(MANNERS_MAX):
+            senders.of(Manner(linger_ms=number))
+        with pytest.raises(QueueFull):
+            senders.of(Manner(linger_ms=MANNERS_MAX))
+    finally:
+        await senders.close(patience_s=5)
+
+
+@in_a_loop
+async def test_of_many_messages_as_many_are_taken_as_there_is_room_for_and_as_go_the_same_way() -> None:
+    senders = Senders(SETTINGS, [Manner(), Manner(linger_ms=7)], broken=nobody)
+    one = Spooled("t", -1, None, b"x" * 1_000_000, (), 1, 1)
+    in_lane = msgspec.structs.replace(one, lane="dev")
+    room = QUEUE_KIB * 1024 // 2 // bytes_of(one)
+    places: list[int] = []
+
+    def reports(place: int, *_: object) -> None:
+        places.append(place)
+
+    try:
+        assert senders.produce(Manner(), [one, one, in_lane, one], reports, first=1, end=4) == 2
+        assert senders.produce(Manner(), [one, one, in_lane, one], reports, first=2, end=4) == 3
+        many = [one] * 50
+        assert senders.produce(Manner(), many, reports, first=10, end=50) == 10 + room - 1
+        with pytest.raises(QueueFull):
+            senders.produce(Manner(), many, reports, first=10 + room - 1, end=50)
+        senders.purge()
+        await until_async(lambda: len(places) == room + 1, "a report for each that was taken", every_s=0)
+        assert sorted(places) == sorted([1, 2, *range(10, 10 + room - 1)])
+        assert senders.produce(Manner(), many, reports, first=0, end=50) == room, "and room for as many again"
+    finally:
+        senders.purge()
+        await senders.close(patience_s=5)
+
+
+@in_a_loop
+async def test_a_queue_that_is_full_in_the_middle_of_many_has_taken_those_before() -> None:
+    producing = Producing({**SETTINGS, "queue.buffering.max.messages": 5}, broken=nobody)
+    messages = [Spooled("t", -1, None, b"%d" % n, (), 1, 1) for n in range(8)]
+    places: list[int] = []
+
+    def reports(place: int, *_: object) -> None:
+        places.append(place)
+
+    try:
+        assert producing.produce(messages, reports, first=1, end=8) == 6
+        with pytest.raises(QueueFull):
+            producing.produce(messages, reports, first=6, end=8)
+        producing.purge()
+        await until_async(lambda: len(places) == 5, "a report for each that was taken", every_s=0)
+        assert sorted(places) == [1, 2, 3, 4, 5]
+    finally:
+        await producing.close(patience_s=5)
+
+
+@in_a_loop
+async def test_who_is_told_first_of_an_error_may_do_something_else_with_the_message() -> None:
+    """Which messages of a refused batch are sent again by themselves."""
+    kept: list[tuple[Spooled, int]] = []
+    told: list[int] = []
+
+    def refused(message: Spooled, reports: Reports, place: int, error: KafkaError) -> bool:
+        kept.append((message, place))
+        return place != 1
+
+    producing = Producing(SETTINGS, broken=nobody, refused=refused)
+    messages = [Spooled("t", -1, None, b"%d" % n, (), 1, 1) for n in range(3)]
+    try:
+        producing.produce(messages, lambda place, *_: told.append(place), first=0, end=3)
+        producing.purge()
+        await until_async(lambda: len(kept) == 3, "all errors", every_s=0)
+        assert sorted(kept, key=lambda one: one[1]) == list(zip(messages, range(3), strict=True))
+        assert told == [1]
+    finally:
+        await producing.close(patience_s=5)

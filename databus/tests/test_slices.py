@@ -2,6 +2,7 @@
 
 import asyncio
 from collections import Counter
+from collections.abc import Sequence
 from typing import Any, cast
 
 from confluent_kafka import KafkaError
@@ -11,12 +12,11 @@ from bmq.runtime.system import SystemClock, SystemRng
 from bmq_databus.channels.channel import Channel, Manner
 from bmq_databus.errors import BadMessage
 from bmq_databus.messages.forms import NewMessage
-from bmq_databus.producing.producer import DELIVERED_MAX, Producing, Report
+from bmq_databus.producing.producer import DELIVERED_MAX, Producing, Reports
 from bmq_databus.producing.senders import Senders
 from bmq_databus.producing.spools import Spools
 from bmq_databus.producing.writing import SLICE_MESSAGES, Writing
-from bmq_databus.spool.channel_spool import ChannelSpool
-from bmq_databus.spool.frames import Spooled
+from bmq_databus.spool.frames import Once, Spooled
 
 MANY = 2_345
 
@@ -40,17 +40,27 @@ class Cluster:
         self.taken: Counter[int] = Counter()
         self.values: list[bytes | None] = []
 
-    def produce(self, manner: Manner, message: Spooled, report: Report) -> None:
-        self.taken[turn_of(asyncio.get_running_loop())] += 1
-        self.values.append(message.value)
-        report(None, 0, len(self.values) - 1)
+    def away(self, manner: Manner) -> None:
+        return None
+
+    def produce(self, manner: Manner, messages: Sequence[Spooled], reports: Reports, *, first: int, end: int) -> int:
+        for place in range(first, end):
+            self.taken[turn_of(asyncio.get_running_loop())] += 1
+            self.values.append(messages[place].value)
+            reports(place, None, 0, len(self.values) - 1)
+        return end
 
 
 class Disk:
-    """A spool that has room."""
+    """Spools that have room."""
 
-    async def accept(self, messages: list[Spooled], *, patience_s: float) -> None:
+    async def enter(
+        self, channel: Channel, messages: list[Spooled], *, patience_s: float, once: Once | None = None
+    ) -> asyncio.Future[None]:
         assert len(messages) == MANY
+        done: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        done.set_result(None)
+        return done
 
 
 def news(text: str) -> list[NewMessage | BadMessage]:
@@ -94,14 +104,14 @@ def test_messages_that_are_accepted_are_told_in_slices() -> None:
             Writing({"clicks": channel}, spool_folder=None, clock=SystemClock(), rng=SystemRng()),
             Counter[int](),
         )
-        writing._spools = cast(Spools, {"clicks": cast(ChannelSpool, Disk())})
+        writing._spools = cast(Spools, Disk())
         loop = asyncio.get_running_loop()
 
         def settle(at: int, outcome: dict[str, Any]) -> None:
             told[turn_of(loop)] += 1
 
         await writing.hand_over(channel, news("a"), settle, patience_s=1)
-        assert sum(told.values()) == MANY
+        await until_async(lambda: sum(told.values()) == MANY, "all outcomes", every_s=0)
         assert max(told.values()) <= SLICE_MESSAGES
 
     run(main)
@@ -114,12 +124,13 @@ def test_reports_of_the_producer_are_delivered_in_slices_and_in_their_order() ->
         offsets: list[int] = []
         loop = asyncio.get_running_loop()
 
-        def report(error: KafkaError | None, partition: int, offset: int) -> None:
+        def reports(place: int, error: KafkaError | None, partition: int, offset: int) -> None:
             told[turn_of(loop)] += 1
             offsets.append(offset)
 
         for offset in range(MANY):
-            producing._came(report, None, 0, offset)
+            producing._came.append(((), reports, 0, None, 0, offset))
+        producing._deliver_soon()
         await until_async(lambda: len(offsets) >= MANY, "all reports", every_s=0)
         assert offsets == list(range(MANY))
         assert max(told.values()) <= DELIVERED_MAX

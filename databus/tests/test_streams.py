@@ -17,10 +17,11 @@ from bmq_databus.channels.channel import Channel
 from bmq_databus.errors import BadMessage
 from bmq_databus.http import outgoing, streams
 from bmq_databus.http.incoming import ClientGone, Incoming, Receive
-from bmq_databus.http.streams import LARGE_LINES_MAX, UNANSWERED_BYTES_MAX, Stream
+from bmq_databus.http.streams import LARGE_LINES_MAX, Stream
 from bmq_databus.messages.forms import NewMessage
 from bmq_databus.producing.outcomes import failed, sent
 from bmq_databus.producing.writing import Settle
+from bmq_databus.requests.streams import UNANSWERED_BYTES_MAX
 from bmq_databus.rules.lanes import Headers
 
 ORDERS = Channel(name="orders", topic="orders")
@@ -36,6 +37,9 @@ class Writes:
         self.at_once = at_once
         self.values: list[bytes | None] = []
         self.settles: list[Callable[[], None]] = []
+
+    def channel(self, name: str) -> Channel | None:
+        return self.channels.get(name)
 
     async def hand_over(
         self,

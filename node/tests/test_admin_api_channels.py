@@ -7,6 +7,8 @@ from typing import Any
 from admin_api_asked import ask, started
 from nodes_in_one_loop import Cluster, run
 
+from bmq.naming.bearer import watching_token
+from bmq.runtime.bearer_tokens import BearerTokens
 from bmq_controller.api.channel_watch import WATCH_PATH
 from bmq_node.node import Node
 
@@ -92,6 +94,28 @@ def test_what_a_watch_cannot_be_asked_is_refused() -> None:
         assert (await ask(proxy, "POST", WATCH_PATH, {})).status == 405
         crossed = await ask(proxy, "GET", WATCH_PATH, headers={"origin": "http://other"})
         assert (crossed.status, crossed.body["code"]) == (403, "OtherSite")
+
+    run(test)
+
+
+def test_a_token_that_watches_channels_opens_nothing_else() -> None:
+    whole = "a-token-of-the-operators"
+
+    async def test(cluster: Cluster) -> None:
+        proxy = await started(cluster)
+        for node in cluster.nodes.values():
+            node.admin.front.state.tokens = BearerTokens(None, option="admin_token_file", tokens=[whole])
+        lesser = {"authorization": f"Bearer {watching_token(whole)}"}
+        assert (await ask(proxy, "GET", WATCH_PATH, query="wait_seconds=0")).status == 401
+        for headers in (lesser, {"authorization": f"Bearer {whole}"}):
+            assert (await ask(proxy, "GET", WATCH_PATH, query="wait_seconds=0", headers=headers)).status == 200
+        for method, path in (
+            ("GET", "/v1/channels"),
+            ("GET", "/v1/self"),
+            ("POST", "/v1/channels"),
+            ("POST", WATCH_PATH),
+        ):
+            assert (await ask(proxy, method, path, {}, headers=lesser)).status == 401, path
 
     run(test)
 

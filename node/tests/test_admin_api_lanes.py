@@ -82,13 +82,37 @@ def test_what_a_lane_cannot_be_is_refused_with_the_field_and_the_remedy() -> Non
         proxy = await with_topic(cluster)
         for body, says in (
             ({"name": "Dev"}, "lower-case"),
-            ({"name": "dev", "fallback": "base"}, "fallback"),
+            ({"name": "dev", "fallback": "other"}, "fallback"),
+            ({"name": "dev", "fallback": "base", "reads_base": {"enabled": True}}, "fallback"),
             ({"name": "dev", "ttl_seconds": -1}, "ttl_seconds"),
             ({"name": "dev", "reads_base": {"enabled": True, "bytes_per_second": 5}}, "bytes_per_second"),
+            ({"name": "dev", "quota": {"write_bytes_per_second": 5}}, "quota.write_bytes_per_second = 5"),
+            ({"name": "dev", "quota": {"storage_bytes": 1 << 20}}, "quota.partitions"),
+            ({"name": "dev", "quota": {"bytes": 1}}, "bytes"),
             ({"name": "dev", "surprise": 1}, "surprise"),
         ):
             refused = await ask(proxy, "POST", "/v1/lanes", body)
             assert (refused.status, says in refused.body["detail"]) == (400, True), refused.body
         assert (await ask(proxy, "GET", "/v1/lanes")).body["items"] == []
+
+    run(test)
+
+
+def test_a_lanes_quota_is_shown_kept_and_changed_like_all_that_it_is() -> None:
+    async def test(cluster: Cluster) -> None:
+        proxy = await with_topic(cluster)
+        quota = {"write_bytes_per_second": 4096, "read_bytes_per_second": 0, "partitions": 6, "storage_bytes": 6 << 20}
+        made = await ask(proxy, "POST", "/v1/lanes", {"name": "dev", "quota": quota})
+        assert (made.status, made.body["quota"], made.body["partitions"]) == (201, quota, 0)
+        assert (await ask(proxy, "POST", "/v1/topics", {"name": "orders", "lane": "dev"})).status == 201
+        topic = (await ask(proxy, "GET", "/v1/topics/dev:orders")).body
+        assert (topic["partitions"], topic["configs"]) == (4, {}), "what it keeps is the lane's to say"
+        full = await ask(proxy, "POST", "/v1/topics", {"name": "more", "lane": "dev", "partitions": 3})
+        assert (full.status, full.body["code"]) == (409, "LaneFull")
+        assert "has 4 partitions and would have 7; its quota is 6" in full.body["detail"]
+        changed = await ask(proxy, "PUT", "/v1/lanes/dev", {"quota": {"partitions": 7}})
+        assert (changed.status, changed.body["quota"]["storage_bytes"], changed.body["partitions"]) == (200, 0, 4)
+        assert changed.headers["etag"] != made.headers["etag"]
+        assert (await ask(proxy, "POST", "/v1/topics", {"name": "more", "lane": "dev", "partitions": 3})).status == 201
 
     run(test)

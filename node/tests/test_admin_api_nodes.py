@@ -274,6 +274,9 @@ def test_nodes_ask_each_other_with_the_token_of_who_asks() -> None:
         async def admits(self, presented: str) -> bool:
             return presented == "a-token-of-the-operators"
 
+        async def admits_watch(self, presented: str) -> bool:
+            return False
+
     async def test(cluster: Cluster) -> None:
         proxy = await started(cluster)
         for node in cluster.nodes.values():

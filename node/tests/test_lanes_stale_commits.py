@@ -33,6 +33,10 @@ def test_an_offset_of_the_base_is_kept_as_the_bases_and_one_of_the_lanes_as_the_
         node, inside, _ = await lane_with_a_topic_and_a_group(cluster)
         assert (await ask(node, "POST", "/v1/topics", {"name": "mine", "lane": "dev", "partitions": 1})).status == 201
         await write(Client(node), "orders", 5)
+        assert await commit(inside, "x", ("orders", 3)) == {"orders": 0}
+        assert await fetched(inside, "x", "orders") == 3, "a lane that reads nothing of the base has no offset of it"
+        reads = {"reads_base": {"enabled": True, "topics": ["*"], "bytes_per_second": 1_000_000}}
+        assert (await ask(node, "PUT", "/v1/lanes/dev", reads)).status == 200
         assert await commit(inside, "h", ("orders", 5), ("mine", 9)) == {"orders": 0, "mine": 0}
         assert await fetched(inside, "h", "orders") == -1, "nothing of the lane's topic, which is empty, is skipped"
         assert await fetched(inside, "h", "mine") == 9, "the base has no such topic: it can only be the lane's"

@@ -68,13 +68,16 @@ def _value(schema: Mapping[str, Any], rng: Random) -> Any:
     if "x-kubernetes-int-or-string" in schema:
         return rng.choice(QUANTITIES)
     if schema.get("x-kubernetes-preserve-unknown-fields"):
-        return rng.choice([{}, {"nodeAffinity": []}, {"a": {"b": None}}])
+        return rng.choice([{}, {"nodeAffinity": []}, {"a": {"b": None}}, {"type": "object"}])
     match schema["type"]:
         case "boolean":
             return rng.random() < 0.5
         case "integer":
             least, most = schema.get("minimum", -(2**62)), schema.get("maximum", 2**62)
             return rng.choice([least, most, rng.randint(least, most)])
+        case "number":
+            least, most = schema.get("minimum", -1e300), schema.get("maximum", 1e300)
+            return rng.choice([float(least), float(most), rng.uniform(least, most)])
         case "string":
             return rng.choice([one for one in TEXTS if _fits(one, schema)] or [schema.get("default", "")])
         case "array":

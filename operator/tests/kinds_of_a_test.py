@@ -16,6 +16,7 @@ from bmq_operator.lanes.desired import desired as objects_of_lane
 from bmq_operator.spark_settings import SparkSettings
 from bmq_operator.tables.desired import desired as objects_of_table
 from bmq_operator.tables.jobs import jobs_of_sink, jobs_of_topic
+from bmq_resources.channel import Channel, DeclaredChannelSpec
 from bmq_resources.cluster import Cluster, ClusterSpec
 from bmq_resources.differences import lane_body
 from bmq_resources.lane import Lane, LaneSpec
@@ -94,6 +95,12 @@ def _topic(spec: dict[str, Any], namespace: str) -> Made:
     return Made(objects=objects, asked=(topic.topic_name, topic.spec.partitions, topic.spec.config))
 
 
+def _channel(spec: dict[str, Any], namespace: str) -> Made:
+    meta = {"name": "clicks", "namespace": namespace, "uid": "uid-clicks"}
+    channel = Channel.model_validate({"metadata": meta, "spec": spec})
+    return Made(objects=[], asked=(channel.channel_name, channel.spec.said()))
+
+
 _STREAM: Final[dict[str, Any]] = {
     "output": "s3a://warehouse/t",
     "continuous": {"trigger": "1m"},
@@ -158,9 +165,21 @@ KINDS: Final = (
         elsewhere={
             "clusterRef.name": "it cannot be changed",
             "clusterRef.namespace": "it cannot be changed",
-            "fallback": "there is one value",
             "existing": NOT_IN_OBJECTS,
         },
+    ),
+    KindOfATest(
+        name="Channel",
+        spec=DeclaredChannelSpec,
+        made=_channel,
+        bases={
+            "key.whenMissing": {"key": {"constant": "k"}},
+            "rate.burstSeconds": {"rate": {"messagesPerSecond": 1.0}},
+            "sampling.by": {"sampling": {"percent": 50.0}},
+            "redact.text": {"redact": {"remove": ["$.a"]}},
+            "targets/bootstrapServers": {},
+        },
+        elsewhere=dict.fromkeys(("existing", "clusterRef.name", "clusterRef.namespace"), NOT_IN_OBJECTS),
     ),
     KindOfATest(
         name="ParquetSink",

@@ -14,10 +14,12 @@ from tests.started_bmq import StartedBmq
 
 from bmq_admin.client import AdminClient
 from bmq_admin.requests import Request
+from bmq_operator.channels import reconcile as channels
 from bmq_operator.context import Context
 from bmq_operator.lanes import reconcile as lanes
 from bmq_operator.outcome import Outcome
 from bmq_operator.topics import reconcile as topics
+from bmq_resources.channel import Channel
 from bmq_resources.lane import Lane
 from bmq_resources.topic import Topic
 
@@ -30,7 +32,7 @@ LOOKS_MAX = 6
 class World:
     """Resources of `kind` in the namespace shop. `asked`: the requests of the operator's client of the admin API."""
 
-    kind: Literal["Topic", "Lane"]
+    kind: Literal["Topic", "Lane", "Channel"]
     kube: KubeOfATest
     context: Context
     client: AdminClient
@@ -84,13 +86,15 @@ class World:
     async def _reconciled(self, manifest: dict[str, Any]) -> Outcome:
         if self.kind == "Topic":
             return await topics.reconcile(self.context, Topic.model_validate(manifest))
+        if self.kind == "Channel":
+            return await channels.reconcile(self.context, Channel.model_validate(manifest))
         return await lanes.reconcile(self.context, Lane.model_validate(manifest))
 
 
 class Worlds:
     """Runs tests in worlds of one kind, each with these manifests besides the Cluster's."""
 
-    def __init__(self, kind: Literal["Topic", "Lane"], *manifests: dict[str, Any]) -> None:
+    def __init__(self, kind: Literal["Topic", "Lane", "Channel"], *manifests: dict[str, Any]) -> None:
         self._kind = kind
         self._manifests = manifests
 

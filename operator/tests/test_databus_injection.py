@@ -115,6 +115,14 @@ def test_whatever_a_pod_has_is_there_as_it_was_and_a_second_time_changes_nothing
     assert bare(after) == bare(before)
 
 
+def command_of(names: list[str]) -> Any:
+    """The command that is called so."""
+    found: Any = typer.main.get_command(app)
+    for name in names:
+        found = found.get_command(typer.Context(found), name)
+    return found
+
+
 def test_the_sidecar_is_native_has_no_privileges_and_no_token_and_the_command_takes_its_arguments() -> None:
     after = patched(given := pod(volumes=[{"name": "token", "projected": {}}]), inject(given))
     made = sidecar_of(after)
@@ -130,20 +138,19 @@ def test_the_sidecar_is_native_has_no_privileges_and_no_token_and_the_command_ta
     assert {one["name"] for one in made["volumeMounts"]} == volumes.keys() - {"token"}
     assert made["resources"]["limits"]["memory"] and made["resources"]["requests"]["cpu"]
     assert made["livenessProbe"] and made["readinessProbe"] and made["startupProbe"]
-    group = typer.main.get_command(app)
-    for name in made["args"][:2]:
-        group = group.commands[name]  # type: ignore[attr-defined]
-    with group.make_context("serve", [*made["args"][2:], "--bootstrap-servers", "a:1"]) as parsed:
+    with command_of(made["args"][:2]).make_context(
+        "serve", [*made["args"][2:], "--bootstrap-servers", "a:1"]
+    ) as parsed:
         assert parsed.params["listen"] == "127.0.0.1:8600" and parsed.params["empty_spools_seconds"] == 25
 
 
 def test_where_the_cluster_is_comes_from_the_config_map_or_is_its_service() -> None:
-    [variable, _] = sidecar_of(patched(pod(), inject(pod())))["env"]
+    [variable, *_] = sidecar_of(patched(pod(), inject(pod())))["env"]
     reference = {"name": "shop-channels", "key": "bootstrapServers"}
     assert variable["valueFrom"] == {"configMapKeyRef": reference}
     for cluster, address in (("bmq", "bmq-bootstrap.shop.svc:9092"), ("q/bmq", "bmq-bootstrap.q.svc:9092")):
         found = inject(pod(), channel_set_of(config_map(cluster=cluster)))
-        [variable, _] = sidecar_of(patched(pod(), found))["env"]
+        [variable, *_] = sidecar_of(patched(pod(), found))["env"]
         assert variable["value"] == address
 
 
@@ -248,3 +255,24 @@ def test_its_end_waits_for_the_cluster_as_long_as_the_pod_may_end(
 def test_pods_that_do_not_ask_are_left_alone() -> None:
     for one in (pod({}), {"metadata": {}, "spec": {"containers": []}}):
         assert asked_for(one) is None and inject(one) == Injection()
+
+
+def test_a_pod_that_asks_for_it_has_a_sidecar_that_is_called_by_grpc_and_no_other_has() -> None:
+    asked = {"bmq.io/databus": "shop-channels", "bmq.io/databus-grpc": "enabled"}
+    line = shlex.join(sidecar_of(patched(given := pod(asked), inject(given)))["args"])
+    assert "--grpc-listen 127.0.0.1:8602" in line and "--grpc-unix" not in line
+    with_socket = pod({**asked, "bmq.io/databus-socket-volume": "run"}, volumes=[{"name": "run", "emptyDir": {}}])
+    made = sidecar_of(patched(with_socket, inject(with_socket)))
+    assert "--grpc-unix /run/bmq-databus/databus-grpc.sock" in shlex.join(made["args"])
+    with command_of(made["args"][:2]).make_context(
+        "serve", [*made["args"][2:], "--bootstrap-servers", "a:1"]
+    ) as parsed:
+        assert parsed.params["grpc_listen"] == "127.0.0.1:8602"
+    for given in (pod(), pod({**asked, "bmq.io/databus-grpc": "disabled"})):
+        assert "grpc" not in shlex.join(sidecar_of(patched(given, inject(given)))["args"])
+    assert "write enabled or disabled" in inject(pod({**asked, "bmq.io/databus-grpc": "8602"})).refused
+    taken = pod(asked)
+    taken["spec"]["containers"][0]["ports"] = [{"containerPort": 8602}]
+    assert "has port 8602, which is the sidecar's" in inject(taken).refused
+    del taken["metadata"]["annotations"]["bmq.io/databus-grpc"]
+    assert not inject(taken).refused

@@ -157,7 +157,13 @@ def test_a_new_lane_is_written_down_with_its_node_ids_and_then_declared() -> Non
     )
     then = plan(situation(lane()))
     assert then.action == CreateLane(
-        body={"name": "feature", "ttl_seconds": 0, "own_brokers": False, "reads_base": NO_READS, "fallback": "none"},
+        body={
+            "name": "feature",
+            "ttl_seconds": 0,
+            "own_brokers": False,
+            "reads_base": NO_READS,
+            "fallback": "none",
+        },
     )
     assert (then.node_ids_from, then.objects) == (FIRST, True)
 

@@ -115,6 +115,30 @@ def test_a_lane_that_reaches_for_what_is_not_its_own_stays_as_it_was_and_says_wh
     WORLDS.run(bmq, use)
 
 
+def test_a_lane_waits_for_the_one_that_it_is_nested_in_and_that_one_goes_after_it(bmq: StartedBmq) -> None:
+    async def use(world: World) -> None:
+        nested = {"fallback": "base", "parent": "outer", "proxies": {"replicas": 0}}
+        world.write("inner", **nested)
+        refused = await world.look("inner")
+        assert said(refused) == ("False", "Refused")
+        assert "there is no such lane: create it first" in message(refused)
+        assert refused.again_after_s is not None
+        world.write("outer", fallback="base", proxies={"replicas": 0})
+        for name in ("outer", "inner"):
+            assert said(await world.look(name)) == ("True", "AsWritten")
+        assert (await lane(world, "inner"))["parent"] == "outer"
+
+        staying = await world.look("outer", deletionTimestamp="2001-09-09T01:46:40Z")
+        assert (staying.finished, said(staying)) == (False, ("False", "ChangeRefused"))
+        assert "in 'outer' there are nested inner" in message(staying)
+        assert staying.again_after_s is not None
+        assert (await world.look("inner", deletionTimestamp="2001-09-09T01:46:40Z")).finished
+        assert (await world.look("outer", deletionTimestamp="2001-09-09T01:46:40Z")).finished
+        assert await lane(world, "outer") is None
+
+    WORLDS.run(bmq, use)
+
+
 def test_lanes_made_at_once_have_slots_of_their_own_and_one_that_went_is_given_again(bmq: StartedBmq) -> None:
     async def use(world: World) -> None:
         names = [f"many-{index}" for index in range(20)]

@@ -19,6 +19,9 @@ from bmq_operator.borrowed import RULES, Named, Own, reaches, rule_of, why_not_a
 from bmq_operator.clusters.existing import Existing
 from bmq_operator.clusters.gathering import gather
 from bmq_operator.clusters.refused import NotToBe
+from bmq_resources.channel import ChannelSpec, DeclaredChannelSpec
+from bmq_resources.channel_rules import Key, LaneOf, Redact, Target
+from bmq_resources.channel_rules import ValueSchema as ValuesOfChannel
 from bmq_resources.cluster import (
     Cluster,
     ClusterSpec,
@@ -67,9 +70,27 @@ OWN: dict[Field, str] = {
     (ClusterRef, "name"): "the Cluster says by topicsFrom whom it takes",
     (ClusterRef, "namespace"): "the Cluster says by topicsFrom whom it takes",
     (LaneSpec, "lane_name"): "a name in the cluster, which has one owner",
+    (LaneSpec, "parent"): "a lane of the same cluster, which gets what goes on as from any client there",
     (BaseReads, "topics"): "topics of the Cluster that takes the Lane",
     (TopicSpec, "topic_name"): "a name in the cluster, which has one owner",
     (TopicSpec, "config"): "of its own topic",
+    (DeclaredChannelSpec, "channel_name"): "a name in the cluster, which has one owner",
+    (ChannelSpec, "topic"): "a topic of the Cluster that takes the Channel",
+    (ChannelSpec, "dead_letter"): "another channel of that Cluster",
+    (Target, "topic"): "a topic of the Cluster that takes the Channel, or of the address beside it",
+    (
+        Target,
+        "bootstrap_servers",
+    ): "connected to by sidecars, with what was written to this very channel; NetworkPolicies of their pods bound it",
+    (Key, "field"): "a place in messages",
+    (Key, "header"): "a header of messages",
+    (Key, "constant"): "its own",
+    (LaneOf, "header"): "a header of messages",
+    (LaneOf, "baggage"): "a header of messages",
+    (ValuesOfChannel, "json_schema"): "its own: a schema refers to nothing outside",
+    (Redact, "replace"): "places in messages",
+    (Redact, "remove"): "places in messages",
+    (Redact, "text"): "its own",
     (ParquetSinkSpec, "topics"): "topics of the Cluster that takes the ParquetSink",
     (Table, "schedule"): "a time",
     (Table, "time_zone"): "a time",

@@ -71,6 +71,9 @@ NAMES: tuple[tuple[str, Any], ...] = (
     ("Topic", lambda name: {"clusterRef": {"name": name}}),
     ("Topic", lambda name: {"clusterRef": {"namespace": name}}),
     ("Lane", lambda name: {"clusterRef": {"namespace": name}}),
+    ("Channel", lambda name: {"clusterRef": {"namespace": name}}),
+    ("Channel", lambda name: {"channelName": name}),
+    ("Channel", lambda name: {"deadLetter": name}),
     ("ParquetSink", lambda name: {"topics": ["a"], **TABLE, "store": {"secretName": name}}),
     ("ParquetSink", lambda name: {"topics": ["a"], **TABLE, "serviceAccount": name}),
     (

@@ -5,10 +5,10 @@ from typing import Any, Literal
 
 import pytest
 
+from bmq_operator.claims import claims
 from bmq_operator.conditions import Finding, next_conditions
 from bmq_operator.references import ClusterState
 from bmq_operator.rivals import Rival
-from bmq_operator.topics.claims import claims
 from bmq_operator.topics.plan import Create, Delete, Grow, Plan, SetConfigs, plan
 from bmq_operator.topics.situation import Present, Situation
 from bmq_resources.base import ObjectMeta
@@ -292,7 +292,9 @@ def test_claims_are_by_cluster_and_topic_and_of_managed_topics_alone() -> None:
             manifest("b", topicName="a"),
             manifest("c", topicName="a", managed=False),
             manifest("d", clusterRef={"name": "x"}),
-        ]
+        ],
+        kind="Topic",
+        named_by="topicName",
     )
     assert {claim: [one.name for one in rivals] for claim, rivals in found.items()} == {
         ("shop", "bmq", "a"): ["a", "b"],

@@ -14,8 +14,12 @@ from bmq_resources.schema import structural
 TEXTS: dict[str, tuple[str, str]] = {
     # Where a pattern, or what a rule says, allows no plain word.
     "advertisedHost": ("a.example", "b.example"),
+    "bootstrapServers": ("one:9092", "two:9092"),
     "bucket": ("bucket-a", "bucket-b"),
     "catalogUri": ("http://catalog:8181", "http://other:8181"),
+    "field": ("$.a", "$.b"),
+    "remove": ("$.a", "$.b"),
+    "replace": ("$.a", "$.b"),
     "checkpoint": ("s3a://c/a", "s3a://c/b"),
     "endpoint": ("http://minio:9000", "http://other:9000"),
     "output": ("s3a://o/a", "s3a://o/b"),
@@ -87,8 +91,8 @@ def _fields(schema: dict[str, Any], path: str) -> Iterator[Written]:
 
 def _of_items(schema: dict[str, Any], path: str) -> Iterator[Written]:
     """A list of parts: one and another, and each field of one."""
-    required = {"name": "one"} if "name" in schema["properties"] else {"key": "one"}
-    named = next(iter(required))
+    named = next(one for one in ("name", "topic", "key") if one in schema["properties"])
+    required = {named: "one"}
     ports = {"port": 9095} if "port" in schema["properties"] else {}
     first = dict(required)
     second = {named: "two", **ports}
@@ -120,6 +124,8 @@ def _values(schema: dict[str, Any], name: str) -> tuple[Any, Any]:
     if schema.get("type") == "integer":
         least, most = max(schema.get("minimum", 0), (default or 0) + 2), schema.get("maximum", 1 << 30)
         return (least, least + 1) if least < most else (default - 2, default - 1)
+    if schema.get("type") == "number":
+        return 2.0, 3.0
     if "x-kubernetes-int-or-string" in schema:
         return "2Gi", "3Gi"
     if name in ("memory", "memoryOverhead"):

@@ -74,7 +74,7 @@ CASES: list[tuple[type[Resource], Any, str, str | None, str]] = [
     (Topic, {"topicName": "__x"}, "spec.topicName", "__x", "internal topics"),
     (Topic, {"existing": "Steal"}, "spec.existing", "Steal", "'Refuse' or 'Adopt'"),
     (Topic, {"clusterRef": {"nam": "x"}}, "spec.clusterRef.nam", "x", "write name"),
-    (Lane, {"fallback": "base"}, "spec.fallback", "base", "'none'"),
+    (Lane, {"fallback": "other"}, "spec.fallback", "other", "'none' or 'base'"),
     (Lane, {"laneName": "A"}, "spec.laneName", "A", "does not match"),
     (Lane, {"reads": {"base": {"bytesPerSecond": 1}}}, "spec.reads.base.bytesPerSecond", "1", "1024 or more"),
     (Cluster, {"store": {"url": "s3://x", "minio": {"embedded": True}}}, "spec.store", None, "not both"),

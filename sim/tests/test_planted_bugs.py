@@ -62,7 +62,13 @@ SCENARIO = {
     "lane-goes-on-in-the-base": "administration",
     "trust-outlives-a-comparison": "administration",
     "compared-through-a-jump": "administration",
+    "closing-turn-goes-on": "administration",
+    "nested-names-are-lost": "administration",
+    "turns-are-forgotten": "administration",
     "open-ones-keep-the-defaults": "administration",
+    "base-is-enough": "administration",
+    "nobody-is-asked": "administration",
+    "unknown-begins-anywhere": "administration",
 }
 SEEDS_MAX = 300
 FOUND_BY = {
@@ -100,7 +106,13 @@ FOUND_BY = {
     "lane-topics-outlive-it": 8,
     "lane-goes-on-in-the-base": 8,
     "trust-outlives-a-comparison": 11,
+    "closing-turn-goes-on": 61,
+    "nested-names-are-lost": 0,
+    "turns-are-forgotten": 19,
     "open-ones-keep-the-defaults": 10,
+    "base-is-enough": 19,
+    "nobody-is-asked": 2,
+    "unknown-begins-anywhere": 2,
 }
 """The seed that found it when this was written: the search begins there, to be short. Any other seed will do."""
 

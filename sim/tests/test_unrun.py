@@ -1,8 +1,14 @@
 """What no seed runs has a reason, and each reason stands for something."""
 
-from bmq_sim.lines import Statement
+import json
+from pathlib import Path
+
+import pytest
+
+from bmq_sim import main
+from bmq_sim.lines import Statement, statements, watched_modules
 from bmq_sim.main import FIRST_SEED, _parser, _seeds_of
-from bmq_sim.reasons import SAMPLE, Reason, name_of, of_nothing, reasons, stale, without_reason
+from bmq_sim.reasons import SAMPLE, Reason, all_names, name_of, of_nothing, reasons, stale, without_reason
 from bmq_sim.scenarios import SCENARIOS
 
 
@@ -42,6 +48,22 @@ def test_a_statement_is_named_without_its_line() -> None:
 
 def test_every_scenario_is_in_the_sample() -> None:
     assert SAMPLE.keys() == SCENARIOS.keys()
+
+
+def test_no_seed_is_run_where_all_that_has_no_reason_ran_in_runs_before(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(main, "WATCHES", [None])
+    monkeypatch.setattr(main, "_run_all", lambda *_: pytest.fail("seeds are run"))
+    ran = tmp_path / "ran.json"
+    ran.write_text(json.dumps(sorted(all_names() - _with_a_reason())))
+    assert main.main(["--unrun", "--ran", str(ran), "--jobs", "1"]) == 0
+    assert "0 without a reason" in capsys.readouterr().out
+
+
+def _with_a_reason() -> set[str]:
+    left = [one for module, path in watched_modules().items() for one in statements(module, path)]
+    return {name_of(one) for one in left} - {name_of(one) for one in without_reason(left, reasons())}
 
 
 def test_what_chance_left_out_gets_the_next_seeds_of_each_scenario() -> None:

@@ -1,7 +1,7 @@
 """Batches of records as a stream hands them to a sink, made by hand."""
 
 import datetime
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
 
 import pyarrow as pa
@@ -55,7 +55,7 @@ def batch(
     *,
     verify: Callable[[], None] = lambda: None,
     start: int | None = None,
-    dense: bool = False,
+    dense: Collection[str] = (),
 ) -> Batch:
     """A batch of these records; it begins with the first of each partition, or with `start`."""
     rows = [

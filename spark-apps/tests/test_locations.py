@@ -1,5 +1,6 @@
 """A folder and MinIO do the same."""
 
+import os
 import subprocess
 import sys
 from collections.abc import Callable
@@ -9,6 +10,7 @@ import pytest
 from conftest import Buckets
 
 from bmq.errors import ConfigurationError, NotApplied, ObjectMissing, StoreUnavailable
+from bmq_spark import durable_files
 from bmq_spark.locations import Location
 from bmq_spark.values import read_schema
 
@@ -88,6 +90,36 @@ def test_what_a_killed_writer_left_in_a_folder_is_not_an_object(tmp_path: Path) 
     assert len(list((tmp_path / "log").iterdir())) == 1, "the file is there under a name of its own"
     assert keys_of(location) == []
     assert location.create("log/1", b"whole")
+
+
+def test_what_is_swept_while_it_is_written_is_written_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A vacuum with a clock that is ahead takes it for what a killed process left."""
+    location = Location.parse(str(tmp_path))
+    swept = 0
+
+    def swept_first(times: int) -> Callable[[Path, Path], None]:
+        link = os.link
+
+        def sweeping(source: Path, name: Path) -> None:
+            nonlocal swept
+            if swept < times:
+                swept += 1
+                source.unlink()
+            link(source, name)
+
+        return sweeping
+
+    with monkeypatch.context() as patched:
+        patched.setattr(os, "link", swept_first(durable_files.TRIES_MAX - 1))
+        assert location.create("log/1", b"mine")
+    assert (swept, location.read("log/1")) == (durable_files.TRIES_MAX - 1, b"mine")
+    swept = 0
+    with monkeypatch.context() as patched:
+        patched.setattr(os, "link", swept_first(durable_files.TRIES_MAX))
+        with pytest.raises(NotApplied, match=r"write .*log/2: No such file"):
+            location.create("log/2", b"mine")
+    assert keys_of(location) == ["log/1"]
+    assert [path.name for path in (tmp_path / "log").iterdir()] == ["1"]
 
 
 @pytest.mark.parametrize(

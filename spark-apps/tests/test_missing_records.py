@@ -83,15 +83,16 @@ def test_a_parquet_table_stops_in_front_of_records_that_did_not_come_and_goes_on
 def test_an_iceberg_table_stops_in_front_of_records_that_did_not_come(
     spark: SparkSession, sql: Opened, kind: str
 ) -> None:
-    """Bytes always fit, and are written without a look at them before."""
+    """Bytes always fit, and are written without a look at them before. The other topic is one that has gaps."""
     plain = decoder(kind)
     sink = IcebergSink(
         spark, sql.table(f"missing_{kind}"), Typing(key=plain, value=plain, columns=plain.arrow_type), settings()
     )
-    records = [IcebergRecord(offset=offset, value=b"x") for offset in (0, 1, 4)]
+    gaps = [IcebergRecord(offset=offset, value=b"x", topic="gaps") for offset in (0, 5)]
+    records = [*gaps, *(IcebergRecord(offset=offset, value=b"x") for offset in (0, 1, 4))]
     with pytest.raises(JobStopped, match=r"^orders/0 0–4 \(2 of 5\): Spark's Kafka connector"):
-        sink.add(batch(spark, 0, records, dense=True))
+        sink.add(batch(spark, 0, records, dense=["orders"]))
     assert sink.places() == {}
     whole = [IcebergRecord(offset=offset, value=b"\xff" if offset == 3 else b"x") for offset in range(5)]
-    sink.add(batch(spark, 1, whole, dense=True))
-    assert sink.places() == {"orders": {0: 5}}
+    sink.add(batch(spark, 1, [*gaps, *whole], dense=["orders"]))
+    assert sink.places() == {"orders": {0: 5}, "gaps": {0: 6}}

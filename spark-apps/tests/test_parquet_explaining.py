@@ -76,17 +76,24 @@ def test_what_is_known_has_a_remedy_and_what_is_not_is_quoted(text: str, line: s
     assert str(explained(Exception(text), servers="h:1")).startswith(line)
 
 
-def test_a_bucket_that_refuses_spark_is_told_with_what_was_done_to_which_object() -> None:
+@pytest.mark.parametrize(
+    ("said", "told"),
+    [
+        ("Writing Object on {name}", "Writing Object on {name}"),
+        ("copyFile({name}, orders/_bmq/checkpoint/0001/commits/0) on {name}", "copyFile on {name}"),
+        ("something new with " + "x" * 400, ""),
+    ],
+)
+def test_a_bucket_that_refuses_spark_is_told_with_what_was_done_to_which_object(said: str, told: str) -> None:
     name, checkpoint = "orders/_bmq/checkpoint/0001/commits/.0.tmp", "s3a://tables/orders/_bmq/checkpoint/0001"
     text = (
-        f"[STREAM_FAILED] Query [id = 1, runId = 2] terminated with exception: {name}: Writing Object on {name}: "
+        f"[STREAM_FAILED] Query [id = 1, runId = 2] terminated with exception: {name}: {said.format(name=name)}: "
         "software.amazon.awssdk.services.s3.model.S3Exception: Access Denied. (Service: S3, Status Code: "
         "403):AccessDenied\n=== Query ==="
     )
     line = str(explained(Exception(text), servers="h:1", checkpoint=checkpoint))
-    assert line.startswith(
-        f"the bucket refuses: AccessDenied: Writing Object on {name} (checkpoint {checkpoint}): check AWS_"
-    )
+    assert line.startswith("the bucket refuses: AccessDenied: " + told.format(name=name))
+    assert f" (checkpoint {checkpoint}): check AWS_" in line
 
 
 def test_an_error_of_a_worker_is_told_as_it_is() -> None:

@@ -20,8 +20,10 @@ from bmq_spark.source.sections import BatchBroken, Scratch
 SOME = st.one_of(st.none(), st.binary(max_size=5), st.binary(min_size=120, max_size=200))
 HEADERS = st.lists(st.tuples(st.text(max_size=4), SOME), max_size=3)
 RECORDS = st.builds(Record, st.just(0), st.integers(-1, 1 << 42), SOME, SOME, HEADERS)
+GAPS = st.lists(st.integers(0, 2), min_size=7, max_size=7)
+"""Offsets without a record in front of each record of a batch, and behind the last one."""
 BATCHES = st.lists(
-    st.tuples(st.lists(RECORDS, min_size=1, max_size=6), st.integers(0, 4), st.booleans(), st.booleans()),
+    st.tuples(st.lists(RECORDS, min_size=1, max_size=6), GAPS, st.integers(0, 4), st.booleans(), st.booleans()),
     min_size=1,
     max_size=5,
 )
@@ -68,25 +70,34 @@ def rows_of(batches: list[pa.RecordBatch]) -> list[dict[str, object]]:
     return table.set_column(place, "timestamp", table["timestamp"].cast(pa.int64())).to_pylist()
 
 
-def log_of(batches: list[tuple[list[Record], int, bool, bool]]) -> bytes:
+def log_of(batches: list[tuple[list[Record], list[int], int, bool, bool]]) -> bytes:
     data, offset = b"", 0
-    for records, codec, is_control, is_appended in batches:
-        one = build_batch(records, base_offset=offset, codec=codec, is_control=is_control)
+    for records, gaps, codec, is_control, is_appended in batches:
+        placed = [
+            record._replace(offset=offset + number + sum(gaps[: number + 1])) for number, record in enumerate(records)
+        ]
+        following = placed[-1].offset + 1 + gaps[-1]
+        one = build_batch(
+            placed,
+            base_offset=offset,
+            first_offset=offset,
+            next_offset=following,
+            codec=codec,
+            is_control=is_control,
+        )
         if is_appended:
             one = bytes(
                 patched(one, split(one)[0], base_offset=offset, leader_epoch=1, log_append_time_ms=1_700_000_000_000)
             )
-        data += one + build_empty_batch(
-            base_offset=offset + len(records), offset_count=2, leader_epoch=1, timestamp_ms=-1
-        )
-        offset += len(records) + 2
+        data += one + build_empty_batch(base_offset=following, offset_count=2, leader_epoch=1, timestamp_ms=-1)
+        offset = following + 2
     return data
 
 
 @settings(max_examples=300, deadline=None)
 @given(BATCHES, st.integers(0, 20), st.integers(0, 30), st.booleans())
 def test_columns_are_what_each_record_has(
-    batches: list[tuple[list[Record], int, bool, bool]], start: int, length: int, in_lockstep: bool
+    batches: list[tuple[list[Record], list[int], int, bool, bool]], start: int, length: int, in_lockstep: bool
 ) -> None:
     data = log_of(batches)
     want = wanted(from_offset=start, below_offset=start + length)

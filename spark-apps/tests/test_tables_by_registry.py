@@ -14,6 +14,7 @@ from value_registry import RegistryServer, met_anew
 from bmq_spark.jobs import newest_version
 from bmq_spark.values import registry as registries
 from bmq_spark.values.registry import RegistryUnavailable
+from bmq_spark.values.unknown_ids import FEW
 
 LATEST = f"/subjects/{SUBJECT}/versions/latest"
 ONE, TWO, THREE = order(), order(coupon="string"), order(note="string")
@@ -49,6 +50,24 @@ class Tables:
 @pytest.fixture
 def tables(spark: SparkSession, sql: Opened, tmp_path: Path, kind: str, registry: RegistryServer) -> Tables:
     return Tables(spark, sql, tmp_path, kind, registry)
+
+
+def test_ids_that_a_registry_does_not_have_are_found_out_once_for_a_batch_and_anew_for_the_next(
+    tables: Tables, registry: RegistryServer
+) -> None:
+    one = register(registry, ONE)
+    table = tables.open()
+    table.add(framed(one, ONE, {"id": 1}))
+    garbage = [b"\x00" + (50 + number).to_bytes(4, "big") + b"garbage" for number in range(300)]
+    registry.asked.clear()
+    added = table.add(*garbage, framed(one, ONE, {"id": 2}))
+    assert (added.rows, added.dead_letters) == (1, len(garbage))
+    workers, asked = 2, len([path for path in registry.asked if path.startswith("/schemas/ids/")])
+    assert asked <= workers * (FEW + 2)
+    two = register(registry, TWO)
+    added = table.add(*garbage, framed(two, TWO, {"id": 3, "coupon": "SAVE"}))
+    assert (added.rows, added.dead_letters) == (1, len(garbage))
+    assert table.values()[-1] == {"id": 3, "coupon": "SAVE"}
 
 
 def test_a_run_that_goes_on_has_the_columns_and_values_that_one_has_which_begins_with_each_batch(

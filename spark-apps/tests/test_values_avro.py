@@ -152,6 +152,7 @@ def test_a_record_that_does_not_fit_says_why_and_spoils_no_other(
         ('"string"', "the schema is not of a record"),
         (json.dumps(record_of(next=["null", "R"])), r"value\.next: R is within itself"),
         (json.dumps(record_of(a=[])), r"value\.a: a union without branches"),
+        (json.dumps(record_of(a=["int", ["null", "string"]])), "a union within a union"),
         (json.dumps(record_of(a={"type": "map", "values": []})), r"value\.a\.value: a union without branches"),
         (json.dumps(record_of(a={"type": "fixed", "name": "F", "size": -1})), r"value\.a: F is a fixed of the size -1"),
         (

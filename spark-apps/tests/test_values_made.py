@@ -121,6 +121,79 @@ def test_messages_within_themselves_are_counted_by_the_room_that_the_parser_take
     assert value is None and "values or more: 1000000 at most" in str(reason)
 
 
+def test_extensions_that_the_schema_declares_are_counted_though_they_are_no_columns() -> None:
+    schema = f"""syntax = "proto2";
+    message Line {{ {" ".join(f"optional int32 f{number} = {number + 1};" for number in range(WIDE))} }}
+    message Part {{ repeated Line lines = 1; }}
+    message Order {{ optional int32 id = 1; optional Inner inner = 2; extensions 100 to 200; }}
+    message Inner {{ optional int32 id = 1; extensions 100 to 200; }}
+    extend Order {{ repeated Line lines = 100; optional Part part = 101; }}
+    extend Inner {{ repeated Line lines_within = 100; }}"""
+    made = decoder("protobuf", schema=SchemaFile(name="x.proto", content=schema.encode()), message="Order")
+    lines, part = b"\xa2\x06\x00" * TOO_MANY, b"\x0a\x00" * TOO_MANY
+    cases = [
+        lines,
+        b"\xaa\x06" + _varint(len(part)) + part,
+        b"\x12" + _varint(len(lines)) + lines,
+        b"\xa2\x06\x00" * 9_000,
+    ]
+    values, reasons = decode(made, [b"\x08\x01" + case for case in cases])
+    assert all("values or more: 1000000 at most" in str(reason) for reason in reasons[:3])
+    assert (values[3], reasons[3]) == ({"id": 1, "inner": None}, None)
+
+
+def test_what_a_message_set_holds_is_counted() -> None:
+    schema = f"""syntax = "proto2";
+    message Line {{ {" ".join(f"optional int32 f{number} = {number + 1};" for number in range(WIDE))} }}
+    message Part {{ repeated Line lines = 1; extend Set {{ optional Part part = 100; }} }}
+    message Other {{ optional bytes text = 1; extend Set {{ optional Other other = 101; }} }}
+    message Set {{ option message_set_wire_format = true; extensions 4 to max; }}
+    message Order {{ optional int32 id = 1; optional Set set = 2; }}"""
+    made = decoder("protobuf", schema=SchemaFile(name="x.proto", content=schema.encode()), message="Order")
+
+    def order(number: int, content: bytes) -> bytes:
+        item = b"\x0b\x10" + bytes([number]) + b"\x1a" + _varint(len(content)) + content + b"\x0c"
+        return b"\x08\x01\x12" + _varint(len(item)) + item
+
+    lines = b"\x0a\x00" * TOO_MANY
+    other = b"\x0a" + _varint(len(lines)) + lines
+    values, reasons = decode(made, [order(100, lines), order(101, other), order(100, b"\x0a\x00" * 9_000)])
+    assert "values or more: 1000000 at most" in str(reasons[0])
+    assert reasons[1:] == [None, None] and values[1:] == [{"id": 1, "set": True}] * 2
+
+
+def test_what_an_any_within_json_text_holds_is_counted() -> None:
+    schema = f"""syntax = "proto3"; import "google/protobuf/any.proto";
+    message Line {{ {" ".join(f"int32 f{number} = {number + 1};" for number in range(WIDE))} }}
+    message Part {{ repeated Line lines = 1; }}
+    message Order {{ Node node = 1; google.protobuf.Any extra = 2; }}
+    message Node {{ Node next = 1; google.protobuf.Any extra = 2; map<string, google.protobuf.Any> pairs = 3; }}"""
+    made = decoder("protobuf", schema=SchemaFile(name="x.proto", content=schema.encode()), message="Order")
+
+    def field(number: int, content: bytes) -> bytes:
+        return bytes([number << 3 | 2]) + _varint(len(content)) + content
+
+    def held(name: bytes, content: bytes) -> bytes:
+        return field(1, b"type.googleapis.com/" + name) + field(2, content)
+
+    def within(content: bytes) -> bytes:
+        return field(1, field(1, content))
+
+    part = held(b"Part", b"\x0a\x00" * TOO_MANY)
+    cases = [
+        within(field(2, part)),
+        within(field(2, held(b"google.protobuf.Any", part))),
+        within(field(3, field(1, b"k") + field(2, part))),
+        within(field(2, held(b"Node", field(2, part)))),
+        within(field(2, held(b"Part", b"\x0a\x00" * 9_000))),
+        field(2, part),
+    ]
+    values, reasons = decode(made, cases)
+    assert all("values or more: 1000000 at most" in str(reason) for reason in reasons[:4]), reasons
+    assert reasons[4:] == [None, None], "nor is what does not become text parsed"
+    assert len(json.loads(values[4]["node"]["next"])["extra"]["lines"]) == 9_000
+
+
 MEASURED = """
 import resource, sys
 import pyarrow as pa

@@ -1,7 +1,8 @@
 import datetime
 import io
 import json
-from collections.abc import Iterator
+import pickle
+from collections.abc import Callable, Iterator
 from decimal import Decimal
 from typing import Any
 
@@ -14,7 +15,7 @@ from value_cases import decode
 from value_registry import RegistryServer, met_anew, serving
 
 from bmq_spark.errors import ConfigurationError
-from bmq_spark.values import SchemaFile, by_schema_id, decoder
+from bmq_spark.values import Decoder, SchemaFile, decoder, unknown_ids
 from bmq_spark.values import registry as registries
 from bmq_spark.values.ddl import write_ddl
 from bmq_spark.values.registered import RegisteredDecoder
@@ -413,40 +414,96 @@ def test_a_schema_that_is_beyond_what_is_read_is_its_records_fault_and_stops_not
         assert values == [{"id": 1, "gone": ""}, None] and "more than 20000 columns" in str(reasons[1])
 
 
-def test_the_newest_version_is_read_behind_values_of_unknown_ids_however_large_its_own_is(
+def unknown(first: int, count: int, step: int = 1) -> list[bytes]:
+    """Values that look like the wire format, each of another id."""
+    return [b"\x00" + (first + step * index).to_bytes(4, "big") + b"garbage" for index in range(count)]
+
+
+def sent(made: Decoder) -> Callable[[], Decoder]:
+    """What the tasks of one batch get of a decoder: each its own."""
+    shipped = pickle.dumps(made)
+    return lambda: pickle.loads(shipped)  # type: ignore[no-any-return]
+
+
+def asked_ids(server: RegistryServer) -> list[int]:
+    """The ids that were asked for, without the questions for the highest."""
+    paths = (path.removeprefix("/schemas/ids/") for path in server.asked if path.startswith("/schemas/ids/"))
+    return [int(path) for path in paths if "?" not in path]
+
+
+def numbered(server: RegistryServer, number: int, subject: str = "orders-value") -> bytes:
+    """A good value of a schema that is registered with that id."""
+    server.by_id[number] = server.by_id.pop(server.register(subject, json.dumps(OLD)))
+    server.subjects[subject][-1]["id"] = number
+    return framed(number, OLD, {"id": number, "gone": ""})
+
+
+GOOD = {"id": 1, "gone": ""}
+
+
+def test_values_that_are_not_in_the_wire_format_do_not_each_ask_the_registry(server: RegistryServer) -> None:
+    good = framed(server.register("orders-value", json.dumps(OLD)), OLD, GOOD)
+    task = sent(decoder("avro", registry=server.url, subject="orders-value"))
+    values, reasons = decode(task(), [good, *unknown(2, 3000), *unknown(10_000_000, 1000, 7919), good])
+    assert len(asked_ids(server)) <= unknown_ids.FEW + 1
+    assert values[0] == values[-1] == GOOD and all(reasons[1:-1])
+    assert "schema id 3001: the registry was not asked: the highest that it has given is 1" in str(reasons[3000])
+    server.asked.clear()
+    decode(task(), [good, *unknown(2, 3000), *unknown(10_000_000, 1000, 7919), good])
+    assert not server.asked, "another task of the batch knows what the first one found out"
+
+
+def test_what_a_registry_gains_is_read_by_the_batches_that_come_then(server: RegistryServer) -> None:
+    good = framed(server.register("orders-value", json.dumps(OLD)), OLD, GOOD)
+    made = decoder("avro", registry=server.url, subject="orders-value")
+    decode(sent(made)(), [good, *unknown(2, 100)])
+    later = [numbered(server, number) for number in (2, 3, 57, 300)]
+    values, reasons = decode(sent(made)(), [*unknown(1000, 100), *later, good])
+    assert reasons[100:] == [None] * 5 and [value["id"] for value in values[100:]] == [2, 3, 57, 300, 1]
+
+
+@pytest.mark.parametrize("known", [True, False])
+def test_a_record_behind_unknown_ids_is_read_however_large_its_own_id_is(server: RegistryServer, known: bool) -> None:
+    """With a schema that was given no id is known beforehand."""
+    server.register("orders-value", json.dumps(OLD))
+    large = numbered(server, 2_000_000_000, "other")
+    made = decoder(
+        "avro",
+        registry=server.url,
+        subject="orders-value" if known else None,
+        schema=None if known else SchemaFile(name="s.avsc", content=json.dumps(OLD).encode()),
+    )
+    values, reasons = decode(sent(made)(), [*unknown(2, 1500), large])
+    assert all(reasons[:-1]) and (values[-1], reasons[-1]) == ({"id": 2_000_000_000, "gone": ""}, None)
+
+
+def test_a_batch_asks_for_no_more_than_so_many_unknown_ids(
     server: RegistryServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Each task begins to learn anew, and may begin with somebody's garbage."""
-    monkeypatch.setattr(by_schema_id, "UNKNOWN_MAX", 10)
-    number = 1_500_000
-    server.register("orders-value", json.dumps(OLD))
-    server.by_id[number] = server.by_id.pop(1)
-    server.subjects["orders-value"][0]["id"] = number
+    """Below the highest a registry may have gaps: ids that were taken over from another one, or deleted for good."""
+    monkeypatch.setattr(unknown_ids, "MOST", 50)
+    good = framed(server.register("orders-value", json.dumps(OLD)), OLD, GOOD)
+    met = numbered(server, 2_000_000_000)
+    task = sent(decoder("avro", registry=server.url, subject="orders-value"))
+    for _ in range(3):
+        values, reasons = decode(task(), [good, *unknown(2, 200), good, met])
+        assert values[0] == values[-2] == GOOD and not reasons[-1]
+        assert "the registry was not asked: there are 50 ids in this batch that it does not know" in str(reasons[200])
+    assert len(asked_ids(server)) == 50 + 2
+
+
+def test_a_registry_that_does_not_tell_its_highest_id_is_asked_for_ids_near_those_it_has(
+    server: RegistryServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(unknown_ids, "NEARER_THAN", 30)
+    server.tells_highest = False
+    good = framed(server.register("orders-value", json.dumps(OLD)), OLD, GOOD)
+    near = numbered(server, 900_000)
     made = decoder("avro", registry=server.url, subject="orders-value")
-    garbage = [b"\x00" + (2000 + index).to_bytes(4, "big") + b"garbage" for index in range(11)]
-    values, reasons = decode(made, [*garbage, framed(number, OLD, {"id": 1, "gone": ""})])
-    assert all(reasons[:-1]) and (values[-1], reasons[-1]) == ({"id": 1, "gone": ""}, None)
-
-
-def test_values_that_are_not_in_the_wire_format_do_not_each_ask_the_registry(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(by_schema_id, "UNKNOWN_MAX", 10)
-    monkeypatch.setattr(by_schema_id, "IDS_MAX", 5)
-    with serving() as server:
-        number = server.register("orders-value", json.dumps(OLD))
-        made = decoder("avro", registry=server.url, subject="orders-value")
-        good = framed(number, OLD, {"id": 1, "gone": ""})
-        garbage = [b"\x00" + (10_000_000 + 7919 * index).to_bytes(4, "big") + b"garbage" for index in range(50)]
-        values, reasons = decode(made, [good, *garbage, good])
-        assert (
-            len([path for path in server.asked if path.startswith("/schemas/ids/1")])
-            - server.asked.count("/schemas/ids/1")
-            == 10
-        )
-        assert values[0] == values[-1] == {"id": 1, "gone": ""} and all(reasons[1:-1])
-        assert "the registry was not asked: it did not know 10 others, and none above 1" in str(reasons[-2])
-        # What the registry counts on to is asked for, as ever.
-        later = server.register("orders-value", json.dumps(OLD))
-        assert decode(made, [*garbage[:20], framed(later, OLD, {"id": 2, "gone": ""})])[0][-1] == {"id": 2, "gone": ""}
+    values, reasons = decode(sent(made)(), [good, *unknown(10_000_000, 100, 7919), near, good])
+    assert len(asked_ids(server)) == 30 + 2 and all(reasons[1:-2])
+    assert values[0] == values[-1] == GOOD and values[-2] == {"id": 900_000, "gone": ""}
+    assert "the registry was not asked: it did not know 30 others, and none above" in str(reasons[-3])
 
 
 EVERY_KIND = {

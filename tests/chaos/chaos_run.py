@@ -13,6 +13,7 @@ from time import monotonic
 from typing import Final
 
 import uvloop
+from chaos_chosen import Chosen
 from chaos_cluster import Cluster
 from chaos_faults import Done, Faults
 from chaos_plan import Fault, plan
@@ -64,20 +65,23 @@ async def run(
         writers=WRITERS_IN_LANE,
         lane=LANE,
     )
+    chosen = Chosen(cluster.servers, lane_folder, per_second=per_second // LANE_SHARE)
     workloads = [in_base, in_lane]
     done: list[Done] = []
     try:
         await cluster.start()
         await in_lane.make_lane(cluster.admin)
-        for workload in workloads:
+        for workload in (*workloads, chosen):
             await workload.start()
         await asyncio.sleep(WARM_UP_S)
         await deed(cluster, done)
-        ended = await asyncio.gather(*(workload.finish() for workload in workloads))
+        ended, found = await asyncio.gather(
+            asyncio.gather(*(workload.finish() for workload in workloads)), chosen.finish()
+        )
         await cluster.stop()
         audit = await cluster.audit()
     finally:
-        for workload in workloads:
+        for workload in (*workloads, chosen):
             await workload.close()
         await cluster.close()
     unexpected = [text for node in cluster.nodes.values() for text in node.unexpected]
@@ -86,6 +90,7 @@ async def run(
     report = report_on(
         list(zip(workloads, ended, strict=True)), done, seed=seed, seconds=seconds, unexpected=unexpected, logs=logs
     )
+    report.operations["acknowledged by header"] = chosen.check(found, report.findings)
     report.starts_refused = sum(len(node.starts_refused) for node in cluster.nodes.values())
     report.audit = audit
     report.checked_s = monotonic() - began_s

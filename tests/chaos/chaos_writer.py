@@ -12,7 +12,7 @@ from contextlib import suppress
 from pathlib import Path
 from time import monotonic
 
-from chaos_history import NEVER_ANSWERED, SENT, value_of
+from chaos_history import NEVER_ANSWERED, SENT, is_for_lane, value_of
 from confluent_kafka import KafkaError, Message, Producer
 
 TICK_S = 0.01
@@ -24,8 +24,19 @@ class Writer:
     """Sends record `n` to partition `n mod partitions`."""
 
     def __init__(
-        self, *, servers: str, topic: str, partitions: int, producer: int, client_id: str, idempotent: bool, out: Path
+        self,
+        *,
+        servers: str,
+        topic: str,
+        partitions: int,
+        producer: int,
+        client_id: str,
+        idempotent: bool,
+        out: Path,
+        lane: str = "",
     ) -> None:
+        """`lane`: what records name that are for it."""
+        self._lane = lane
         self._topic = topic
         self._partitions = partitions
         self._producer_number = producer
@@ -76,7 +87,14 @@ class Writer:
             )
 
         value = value_of(self._producer_number, sequence)
-        self._producer.produce(self._topic, value, partition=sequence % self._partitions, on_delivery=on_delivery)
+        names_lane = bool(self._lane) and is_for_lane(sequence)
+        self._producer.produce(
+            self._topic,
+            value,
+            partition=sequence % self._partitions,
+            on_delivery=on_delivery,
+            headers=[("x-lane", self._lane.encode())] if names_lane else [],
+        )
         self._waiting[sequence] = sent_s
         self.sent += 1
 
@@ -88,6 +106,7 @@ def main() -> None:
     for name in ("partitions", "producer", "per-second"):
         parser.add_argument(f"--{name}", type=int, required=True)
     parser.add_argument("--idempotent", action="store_true")
+    parser.add_argument("--lane", default="", help="some records name it by the header x-lane")
     parser.add_argument("--out", type=Path, required=True)
     given = parser.parse_args()
     writer = Writer(
@@ -98,6 +117,7 @@ def main() -> None:
         client_id=given.client_id,
         idempotent=given.idempotent,
         out=given.out,
+        lane=given.lane,
     )
     writer.run(per_second=given.per_second)
     print(json.dumps({"sent": writer.sent, "first_error": writer.first_error}), flush=True)

@@ -1,5 +1,6 @@
 """The checker finds each anomaly that it is for, and nothing in a history without any."""
 
+import pytest
 from chaos_checker import (
     ANOMALIES,
     Findings,
@@ -10,8 +11,11 @@ from chaos_checker import (
     check_latest,
     check_origins,
     check_writer,
+    key_of,
 )
-from chaos_history import ASSIGNED, WRONG, Committed, Latest, Read, Sent, of_value, value_of
+from chaos_chosen import PRODUCER as BY_HEADER
+from chaos_chosen import check_chosen
+from chaos_history import ASSIGNED, WRONG, Committed, Latest, Read, Sent, is_for_lane, of_value, value_of
 
 PRODUCER = 7
 
@@ -71,6 +75,25 @@ def test_stray() -> None:
     assert not findings
     check_origins(log, [PRODUCER + 1], findings, where="a lane")
     assert findings.counts == {"stray": 1}
+
+
+@pytest.mark.parametrize(
+    ("in_base", "in_lane", "wrong"),
+    [
+        ([1_202], [1_001], {}),
+        ([], [1_001], {"lost": 1}),
+        ([1_001, 1_202], [], {"stray": 1, "lost": 1}),
+        ([1_202, 1_202], [1_001], {"duplicate": 1}),
+        ([1_202, 999], [1_001], {"reordered": 1}),
+    ],
+)
+def test_what_names_a_lane_by_a_header(in_base: list[int], in_lane: list[int], wrong: dict[str, int]) -> None:
+    assert [is_for_lane(sequence) for sequence in (999, 1_001, 1_202)] == [False, True, False]
+    findings = Findings()
+    sent = [acknowledged(1_001, 0), acknowledged(1_202, 1)]
+    of_base, of_lane = ({0: [key_of(BY_HEADER, sequence) for sequence in log]} for log in (in_base, in_lane))
+    assert check_chosen(sent, of_base, of_lane, findings) == 2
+    assert findings.counts == wrong
 
 
 def test_duplicate() -> None:

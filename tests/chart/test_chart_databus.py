@@ -64,7 +64,7 @@ def test_the_operator_serves_and_keeps_what_the_chart_made() -> None:
 def test_a_webhook_that_is_down_keeps_no_pod_back_and_is_asked_of_those_alone_that_ask() -> None:
     hook = webhook(ENABLED)
     assert hook["failurePolicy"] == "Ignore" and BODY_S + FIND_S < hook["timeoutSeconds"] <= 5
-    assert hook["sideEffects"] == "None"
+    assert hook["sideEffects"] == "NoneOnDryRun"
     assert hook["rules"] == [
         {
             "operations": ["CREATE"],
@@ -119,3 +119,19 @@ def test_a_network_policy_lets_the_api_server_in() -> None:
 def test_values_that_cannot_be_used_are_refused(values: dict[str, Any]) -> None:
     with pytest.raises(HelmRefused):
         rendered({"databus": {"injection": values}})
+
+
+def test_sidecars_are_scraped_at_the_port_that_they_have_for_it() -> None:
+    from bmq_operator.databus.injection import INJECTED
+    from bmq_operator.databus.sidecar import METRICS_PORT_NAME
+
+    scraped = {**ENABLED, "monitoring": {"podMonitor": {"enabled": True}}}
+    [monitor] = [one for one in of_kind("PodMonitor", scraped) if one["metadata"]["name"].endswith("-databus")]
+    assert monitor["spec"]["selector"]["matchLabels"] == {INJECTED: "true"}
+    [endpoint] = monitor["spec"]["podMetricsEndpoints"]
+    assert (endpoint["port"], endpoint["path"]) == (METRICS_PORT_NAME, "/metrics")
+    assert {one["targetLabel"] for one in endpoint["relabelings"]} == {"instance", "component"}
+    without = {"databus": {"injection": {"enabled": True, "metrics": False}}, "monitoring": scraped["monitoring"]}
+    for values in (without, {"monitoring": scraped["monitoring"]}):
+        names = [one["metadata"]["name"] for one in of_kind("PodMonitor", values)]
+        assert names and not [one for one in names if one.endswith("-databus")]

@@ -396,7 +396,9 @@ def test_an_uninstall_makes_nothing_in_watched_namespaces_which_may_be_gone_or_g
             for verb in rule["verbs"]
         }
         assert {
-            (kind, verb) for kind in ("clusters", "topics", "lanes", "parquetsinks") for verb in ("list", "patch")
+            (kind, verb)
+            for kind in ("clusters", "topics", "lanes", "channels", "parquetsinks")
+            for verb in ("list", "patch")
         } <= granted
         return {one["metadata"].get("namespace", "") for one in made}
 
@@ -488,9 +490,9 @@ def test_what_the_operator_asks_of_the_api_server_it_may() -> None:
 
 
 NEEDED = {
-    ("clusters", "topics", "lanes", "parquetsinks"): {"get", "list", "watch", "patch"},
+    ("clusters", "topics", "lanes", "channels", "parquetsinks"): {"get", "list", "watch", "patch"},
     ("lanes",): {"delete"},
-    ("clusters/status", "topics/status", "lanes/status", "parquetsinks/status"): {"patch"},
+    ("clusters/status", "topics/status", "lanes/status", "channels/status", "parquetsinks/status"): {"patch"},
     ("namespaces",): {"get"},
     ("statefulsets", "services", "secrets", "jobs", "sparkapplications", "scheduledsparkapplications"): {
         *("get", "list", "watch", "create", "patch", "delete")

@@ -7,11 +7,18 @@ from compat_contract import CODECS
 from tests.bare_client import BareClient
 
 from bmq.wire.apis import ApiKey
+from bmq.wire.batches import split
 
 
 def stored_codecs(servers: str, topic: str, partition: int, start: int) -> set[str]:
     """The codecs of a partition's batches from an offset on."""
     return {CODECS[attributes & 7] for attributes in _attributes(_fetch(servers, topic, partition, start))}
+
+
+def stored_counts(servers: str, topic: str, partition: int, start: int) -> list[tuple[int, int]]:
+    """(records, offsets) of each of a partition's batches from an offset on."""
+    headers = split(_fetch(servers, topic, partition, start))
+    return [(header.record_count, header.last_offset_delta + 1) for header in headers]
 
 
 def _fetch(servers: str, topic: str, partition: int, start: int) -> bytes:

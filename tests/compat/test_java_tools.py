@@ -10,6 +10,7 @@ import pytest
 from compat_clients.librdkafka import Librdkafka
 from compat_contract import Record
 from compat_server import Bmq, tool
+from test_clients_gaps import BATCHES, made, written
 
 BASE_MS = 1_700_000_000_000
 TOOL_S = 120
@@ -142,6 +143,26 @@ def test_console_groups_and_offsets_tools(bmq: Bmq, reference: Librdkafka, topic
 
     assert "was successful" in run(bmq, "consumer-groups", "--delete", "--group", group)
     assert group not in reference.list_groups(bmq.servers)
+
+
+@over_a_folder
+def test_console_consumer_reads_batches_with_gaps_and_without_records_to_the_end(
+    bmq: Bmq, reference: Librdkafka, topic: str
+) -> None:
+    group = f"{topic}-group"
+    kept = written(bmq, reference, topic, made(bmq, reference, topic), *BATCHES, "ll", "l")
+    end = sum(map(len, BATCHES)) + 3
+    read: list[str] = []
+    for quiet_ms in QUIET_MS:
+        options = ["--topic", topic, "--group", group, "--from-beginning", "--formatter-property=print.offset=true"]
+        # The tool ends with an error when nothing more comes for so long: that is how it is told to stop at the end.
+        output = run(bmq, "console-consumer", *options, "--timeout-ms", str(quiet_ms), check=False)
+        read += [line for line in output.splitlines() if line.startswith("Offset:")]
+        if len(read) >= len(kept):
+            break
+    assert read == [f"Offset:{record.offset}\t{(record.value or b'').decode()}" for record in kept]
+    described = run(bmq, "consumer-groups", "--describe", "--group", group)
+    assert re.search(rf"{group}\s+{topic}\s+0\s+{end}\s+{end}\s+0\s", described), described
 
 
 def internal(bmq: Bmq, formatter: str, group: str, *, count: int) -> list[dict[str, Any]]:

@@ -11,6 +11,7 @@ from compat_clients.librdkafka import Librdkafka
 from compat_contract import CODECS, Record, in_order, starts_and_ends
 from compat_server import Bmq, tool
 from compat_wire import stored_codecs
+from test_clients_gaps import BATCHES, made, over_a_folder, written
 from tests.waiting import until
 
 PARTITIONS = 2
@@ -133,6 +134,16 @@ def test_kcat_reads_null_values_partitions_and_timestamps(
     assert run(kcat, bmq.servers, "-Q", "-t", f"{topic}:1:{BASE_MS + 5_000}").strip() == f"{topic} [1] offset 5"
     listed = json.loads(run(kcat, bmq.servers, "-L", "-J", "-t", topic))
     assert [partition["partition"] for partition in listed["topics"][0]["partitions"]] == [0, 1]
+
+
+@over_a_folder
+def test_kcat_reads_batches_with_gaps_and_without_records_and_knows_the_end(
+    bmq: Bmq, kcat: str, reference: Librdkafka, topic: str
+) -> None:
+    kept = written(bmq, reference, topic, made(bmq, reference, topic), *BATCHES, "ll", "l")
+    read = shown(run(kcat, bmq.servers, "-C", "-t", topic, "-o", "beginning", "-e", "-q", "-J"))
+    assert [(record.offset, record.value) for record in read] == [(record.offset, record.value) for record in kept]
+    assert run(kcat, bmq.servers, "-C", "-t", topic, "-p", "0", "-o", str(kept[-1].offset + 1), "-e", "-q") == ""
 
 
 def test_two_kcats_share_a_group_and_resume_after_a_kill(

@@ -43,13 +43,13 @@ class Databus:
         spools: bool = True,
         options: Sequence[str] = (),
     ) -> None:
-        """`channels` None: those of `control_plane`."""
+        """`channels` None: those of `control_plane`, if there is one."""
         folder.mkdir(exist_ok=True)
         self._servers = servers
         self._folder = folder
         self._unix = unix
         self._options = list(options)
-        self._channels = ["--control-plane", control_plane]
+        self._channels = ["--control-plane", control_plane] if control_plane else []
         if channels is not None:
             file = folder / "channels.yaml"
             file.write_text(channels)
@@ -59,6 +59,8 @@ class Databus:
         self.spool = folder / "spool"
         self.process: subprocess.Popen[str] | None = None
         self.address = ""
+        self.grpc_address = ""
+        """Where it has `--grpc-listen`."""
 
     def start(self, *, listen: str = "127.0.0.1:0") -> None:
         """Returns when it listens."""
@@ -76,6 +78,8 @@ class Databus:
         line = self.process.stdout.readline()
         assert line.startswith("databus listens on "), f"{line!r}\n{self.log.read_text()}"
         self.address = line.split()[-1]
+        if "--grpc-listen" in self._options:
+            self.grpc_address = self.process.stdout.readline().split()[-1]
 
     def kill9(self) -> None:
         """As a machine that fails, but for the disk."""

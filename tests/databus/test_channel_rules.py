@@ -9,6 +9,8 @@ from typing import Any
 from compat_server import BMQ, Bmq
 from databus_process import Databus
 from test_databus import records
+from test_databus_away import ready
+from tests.waiting import until
 
 CHANNELS = """
 apiVersion: bmq.io/v1alpha1
@@ -176,8 +178,10 @@ def test_a_message_with_several_targets_is_answered_when_all_have_it_and_each_is
         for cluster, topic in ((bmq, "moved"), (bmq, "moved-2"), (other, "moved")):
             assert [one.value() for one in records(cluster, topic, 20)] == wanted
         other.stop()
+        until(lambda: "moving" in ready(sidecar)[1].get("channels", {}), "the sidecar to know that it is away")
         status, answer = sidecar.post("moving", b"last")
-        assert status == 503 and answer["error"].startswith(f"moved@{other.servers}: the cluster did not take it")
+        told = f"moved@{other.servers}: not written: the cluster at {other.servers} is not reached since "
+        assert status == 503 and answer["error"].startswith(told)
         assert [target["status"] for target in answer["targets"]] == [200, 200, 503]
     finally:
         sidecar.stop()

@@ -222,6 +222,22 @@ def test_broken_http_is_told_where_it_can_be_and_no_half_of_it_is_written(bmq: B
     assert "Traceback" not in databus.log.read_text()
 
 
+def test_a_request_whose_end_is_said_in_two_ways_is_refused_with_what_follows(bmq: Bmq, databus: Databus) -> None:
+    bmq.start()
+    databus.start()
+    with Raw(databus) as client:
+        client.begin("clicks", content_type="text/plain", content_length="5", transfer_encoding="chunked")
+        client.send(b"0\r\n\r\n")
+        client.begin("clicks", content_type="text/plain", content_length="1")
+        client.send(b"x")
+        told = client.rest()
+    assert told.startswith(b"HTTP/1.1 400 Bad Request\r\n")
+    assert b"it has both Content-Length and Transfer-Encoding" in told
+    assert told.count(b"content-length") == 1
+    assert databus.value("bmq_databus_messages_total") == 0
+    assert databus.post("clicks", b"y")[0] == 202
+
+
 def test_who_waits_to_be_told_to_go_on_is_told_so_only_where_the_body_is_wanted(bmq: Bmq, databus: Databus) -> None:
     bmq.start()
     databus.start()
@@ -312,3 +328,29 @@ def test_with_a_file_of_tokens_who_presents_none_of_them_may_only_ask_for_health
         databus.start()
     assert databus.stop() != 0
     assert "--token-file" in databus.log.read_text()
+
+
+def test_health_and_metrics_have_an_address_of_their_own_where_nothing_else_is(bmq: Bmq, tmp_path: Path) -> None:
+    bmq.start()
+    file = tmp_path / "tokens"
+    file.write_text(f"{TOKEN}\n")
+    with socket.create_server(("127.0.0.1", 0)) as found:
+        health = f"127.0.0.1:{found.getsockname()[1]}"
+    options = ["--token-file", str(file), "--health-listen", health]
+    databus = Databus(bmq.servers, CHANNELS, tmp_path / "bus", options=options)
+    databus.start()
+    try:
+        for path in ("livez", "readyz", "metrics"):
+            assert httpx.get(f"http://{health}/{path}").status_code == 200
+        headers = {"authorization": f"Bearer {TOKEN}", "content-type": "text/plain"}
+        assert httpx.get(f"http://{health}/v1/channels", headers=headers).status_code == 404
+        refused = httpx.post(f"http://{health}/v1/channels/orders/messages", content=b"x" * 1000, headers=headers)
+        assert refused.status_code == 404 and "is served here" in refused.json()["error"]
+        assert httpx.post(f"http://{health}/metrics", content=b"x", headers=headers).status_code == 404
+        assert databus.post("orders", b"x", headers={"authorization": f"Bearer {TOKEN}"})[0] == 200
+        other = Databus(bmq.servers, CHANNELS, tmp_path / "other", options=options)
+        with pytest.raises(AssertionError, match="''"):
+            other.start()
+        assert other.stop() != 0 and "--health-listen" in other.log.read_text()
+    finally:
+        assert databus.stop() == 0

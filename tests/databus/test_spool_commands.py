@@ -161,7 +161,8 @@ def test_a_replay_that_is_killed_goes_on_where_it_was(bmq: Bmq, tmp_path: Path, 
     left = shown(root)["waiting"]
     assert 0 < left < count
     if by == signal.SIGINT:
-        assert (code, f"{left} left" in (tmp_path / "replay.log").read_text()) == (130, True)
+        said = (tmp_path / "replay.log").read_text()
+        assert (code, f"{left} left" in said) == (130, True), f"{left} are left: {said[-300:]}"
     done = spool(root, "replay", "--bootstrap-servers", bmq.servers, "-o", "json")
     assert done.code == 0, done.err
     [told] = json.loads(done.out)

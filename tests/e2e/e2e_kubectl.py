@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TypeVar
 
+from e2e_api import NotFound, api_of, path_of
 from e2e_watched import Conditions, NotShown
 from tests.waiting import until
 
@@ -62,8 +63,14 @@ class Kubectl:
         return [str(self.command), *(["--namespace", self.namespace] if self.namespace else []), *arguments]
 
     def json(self, *arguments: str) -> Any:
-        """The output of a command that takes `--output json`."""
-        return json.loads(self(*arguments, "--output", "json"))
+        """The output of a command that takes `--output json`. Raises Refused."""
+        path = path_of(arguments, namespace=self.namespace)
+        if path is None:
+            return json.loads(self(*arguments, "--output", "json"))
+        try:
+            return api_of(self.command, self.kubeconfig).get(path)
+        except NotFound as refused:
+            raise Refused(f"kubectl {' '.join(arguments)}: {refused}") from None
 
     def apply(self, *manifests: Manifest | Path, dry_run: bool = False) -> str:
         """Server-side, validated strictly. Raises Refused."""
@@ -84,7 +91,9 @@ class Kubectl:
         """What `found` returns once it is neither None nor false. Asks again and again, and explains the namespace when
         time is up.
         """
-        return until(found, what, timeout_s, not_yet=(Refused, NotShown), shows=self.explanation, every_s=0.2)
+        return until(
+            found, what, timeout_s, not_yet=(Refused, NotShown), shows=self.explanation, every_s=0.2, every_s_max=1.0
+        )
 
     def until_condition(
         self, resource: str, *, status: str = "True", reason: str = "", kind: str = "Ready", timeout_s: float = 120

@@ -132,7 +132,7 @@ def client_pod(images: Images) -> Manifest:
 
 def status_of(kubectl: Kubectl, resource: str) -> dict[str, Any]:
     """What a resource shows."""
-    return dict(json.loads(kubectl("get", resource, "--output", "json")).get("status", {}))
+    return dict(kubectl.json("get", resource).get("status", {}))
 
 
 def kept() -> bool:

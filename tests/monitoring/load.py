@@ -16,8 +16,10 @@ LAGGING, KEEPING_UP, OF_THE_LANE = "billing", "shipping", "reports"
 
 
 @contextmanager
-def under_load(*addresses: str, lane: str) -> Iterator[None]:
-    """Half a megabyte a second by way of each address, and by way of a lane that is there, until the end."""
+def under_load(*addresses: str, lane: str, falling: str) -> Iterator[None]:
+    """Half a megabyte a second by way of each address, and by way of a lane that is there, until the end; a little by
+    way of another one, whose messages nobody consumes there and which go on to the base.
+    """
     servers = ",".join(addresses)
     admin = AdminClient({"bootstrap.servers": servers})
     admin.create_topics([NewTopic(TOPIC, PARTITIONS)], request_timeout=30)[TOPIC].result(60)
@@ -25,6 +27,7 @@ def under_load(*addresses: str, lane: str) -> Iterator[None]:
     threads = [Thread(target=_write, args=(address, stop)) for address in addresses]
     threads += [
         Thread(target=_write, args=(servers, stop, lane)),
+        Thread(target=_write, args=(servers, stop, falling), kwargs={"every_s": 1.0}),
         Thread(target=_read, args=(servers, OF_THE_LANE, stop), kwargs={"lane": lane}),
     ]
     threads += [
@@ -42,9 +45,9 @@ def under_load(*addresses: str, lane: str) -> Iterator[None]:
             thread.join()
 
 
-def _write(servers: str, stop: Event, lane: str = "") -> None:
+def _write(servers: str, stop: Event, lane: str = "", *, every_s: float = 0.1) -> None:
     producer = Producer({"bootstrap.servers": servers, "linger.ms": 20, "client.id": client_id(lane)})
-    while not stop.wait(0.1):
+    while not stop.wait(every_s):
         for _ in range(50):
             producer.produce(TOPIC, b"x" * 1000)
         producer.poll(0)

@@ -17,6 +17,7 @@ from free_ports import free_port
 from tests.waiting import until
 
 RELABELINGS = ROOT / "charts/bmq/files/podmonitor-relabelings.yaml"
+DATABUS_RELABELINGS = ROOT / "charts/bmq/files/podmonitor-databus-relabelings.yaml"
 SPARK_RELABELINGS = ROOT / "charts/bmq/files/podmonitor-spark-relabelings.yaml"
 
 
@@ -188,7 +189,7 @@ class Prometheus:
 
 
 def _scrape(relabelings: Path, targets: Sequence[Target]) -> dict[str, Any]:
-    names = {"sourceLabels": "source_labels", "targetLabel": "target_label"}
+    names = {"sourceLabels": "source_labels", "targetLabel": "target_label", "replacement": "replacement"}
     relabeled = [{names[key]: value for key, value in one.items()} for one in yaml.safe_load(relabelings.read_text())]
     configs = [one.static_config() for one in targets]
     return {"job_name": relabelings.stem, "honor_labels": True, "static_configs": configs, "relabel_configs": relabeled}

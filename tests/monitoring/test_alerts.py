@@ -97,7 +97,7 @@ def test_a_runbook_says_what_it_means_and_what_to_do_and_its_commands_and_links_
     commands = commands_of(typer.main.get_command(app), "bmq")
     for line in re.findall(r"^    (bmq .+)$", text, re.MULTILINE) + re.findall(r"`(bmq [^`]+)`", text):
         words = line.split()
-        depth = next(count for count in (3, 2, 0) if " ".join(words[:count]) in commands or count == 0)
+        depth = next(count for count in (4, 3, 2, 0) if " ".join(words[:count]) in commands or count == 0)
         assert depth, f"{name}: there is no command {line!r}"
         options = {word for word in words[depth:] if word.startswith("--")}
         assert options <= commands[" ".join(words[:depth])], line

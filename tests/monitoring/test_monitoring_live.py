@@ -12,7 +12,8 @@ from dashboard_files import TRIED_ELSEWHERE, Query, alerts, dashboards, metrics_
 from lane_clients import make_lane
 from load import KEEPING_UP, LAGGING, OF_THE_LANE, under_load
 from probe_process import Probe
-from prometheus_process import Prometheus, Target, filled_in
+from prometheus_process import DATABUS_RELABELINGS, Prometheus, Target, filled_in
+from sidecar_process import Sidecar
 from tests.waiting import until
 from tools.metrics_page import SECTIONS, metrics_of
 from up_nodes import UpNodes
@@ -21,16 +22,17 @@ VARIABLES = {
     "namespace": "team",
     "cluster": "demo",
     "instance": ".*",
+    "channel": ".*",
     "group": ".*",
     "lane": ".*",
     "put_price": "0.005",
     "get_price": "0.0004",
     "__rate_interval": "15s",
 }
-ENVIRONMENT = {"BMQ_TAIL_BUDGET_BYTES": "1MiB", "BMQ_LINGER_MS": "20"}
-"""Segments after a few seconds."""
+ENVIRONMENT = {"BMQ_TAIL_BUDGET_BYTES": "1MiB", "BMQ_LINGER_MS": "20", "BMQ_LANE_GRACE_MS": "3000"}
+"""Segments after a few seconds, and messages of a lane that go on to the base."""
 DATA_WITHIN_S = 90
-LANE = "dev"
+LANE, FALLING = "dev", "qa"
 OF_A_BUSY_MACHINE = {"BmqEventLoopLag", "BmqStoreSlow", "BmqProduceSlow", "BmqProbeSlow", "BmqProbeFails"}
 """Those that a machine with much else to do may raise rightly."""
 SERIES_MAX = 500
@@ -70,14 +72,18 @@ def monitored(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Monitored]:
         assert len(targets) == 5, targets
         probe = Probe(cluster.servers, log=folder / "probe.log")
         targets.append(Target(address=probe.admin, pod="demo-probe-0", component="probe"))
-        prometheus = Prometheus(folder, targets)
+        sidecar = Sidecar(cluster.servers, cluster.admin, folder=folder / "sidecar")
+        of_pods = {DATABUS_RELABELINGS: [Target(address=sidecar.health, pod="app-1")]}
+        prometheus = Prometheus(folder, targets, others=of_pods)
         try:
-            prometheus.until_scraped(len(targets))
-            make_lane(cluster.admin, LANE)
-            with under_load(*cluster.servers.split(","), lane=LANE):
+            prometheus.until_scraped(len(targets) + 1)
+            make_lane(cluster.admin, LANE, quota={"write_bytes_per_second": 100_000})  # a fifth of what is written
+            make_lane(cluster.admin, FALLING, fallback="base")
+            with under_load(*cluster.servers.split(","), lane=LANE, falling=FALLING), sidecar.written_to():
                 yield Monitored(prometheus, cluster)
         finally:
             prometheus.close()
+            sidecar.close()
             probe.close()
         assert cluster.stop() == 0, cluster.tail_of_log()
     finally:
@@ -150,9 +156,9 @@ def test_figures_are_those_of_what_went_through(monitored: Monitored) -> None:
         one["metric"]["group"]: one["metric"].get("lane") for one in monitored.prometheus.query("bmq_group_lag_records")
     }
     assert of_lanes == {LAGGING: None, KEEPING_UP: None, OF_THE_LANE: LANE}
-    assert value("bmq / Lanes: Lanes") == 1
+    assert value("bmq / Lanes: Lanes") == 2
     [share] = monitored.prometheus.query(filled_in(panels["bmq / Lanes: Share of the base"], VARIABLES))
-    assert 0.4 < float(share["value"][1]) < 0.9, "two of three writers are of the base"
+    assert 0.4 < float(share["value"][1]) < 0.9, "two of the three that write much are of the base"
 
 
 def test_every_metric_that_an_alert_takes_is_scraped(monitored: Monitored) -> None:

@@ -5,6 +5,7 @@ import sys
 from pathlib import Path
 
 from tools.dashboards.cluster import CLUSTER_OVERVIEW
+from tools.dashboards.databus import DATABUS
 from tools.dashboards.groups import GROUPS
 from tools.dashboards.lanes import LANES
 from tools.dashboards.operator import OPERATOR
@@ -12,7 +13,7 @@ from tools.dashboards.proxy import PROXIES
 from tools.dashboards.spark import SPARK
 from tools.dashboards.store import BROKERS_AND_STORE
 
-DASHBOARDS = (CLUSTER_OVERVIEW, BROKERS_AND_STORE, PROXIES, GROUPS, OPERATOR, LANES, SPARK)
+DASHBOARDS = (CLUSTER_OVERVIEW, BROKERS_AND_STORE, PROXIES, GROUPS, OPERATOR, LANES, DATABUS, SPARK)
 
 
 def main(folder: Path) -> None:

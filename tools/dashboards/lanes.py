@@ -8,7 +8,8 @@ _LANE = f'{CLUSTER},lane=~"$lane"'
 LANES = Dashboard(
     uid="bmq-lanes",
     title="bmq / Lanes",
-    about="The traffic of each lane's clients, and the lane's own proxies and brokers. An empty lane is the base.",
+    about="The traffic of each lane's clients, what goes on to the base, and the lane's own proxies and brokers. "
+    "An empty lane is the base.",
     variables=[
         *cluster_variables()[:2],
         Variable(name="lane", label="Lane", query=f"label_values(bmq_proxy_bytes_in_total{{{CLUSTER}}}, lane)"),
@@ -46,6 +47,19 @@ LANES = Dashboard(
                     stacked=True,
                 ),
                 Panel(
+                    title="Waiting for the quota, by lane",
+                    about="How many requests of the lane wait at a time, on average, because its clients write or read "
+                    "more than its quota says.",
+                    unit="short",
+                    queries=[
+                        (
+                            "sum by (lane, direction) "
+                            f"(rate(bmq_proxy_lane_throttled_seconds_total{{{_LANE}}}[$__rate_interval]))",
+                            "lane {{lane}}, {{direction}}",
+                        )
+                    ],
+                ),
+                Panel(
                     title="Share of the base",
                     about="Of the bytes produced. In a test cluster little, in production nearly all.",
                     unit="percentunit",
@@ -80,6 +94,41 @@ LANES = Dashboard(
                     about="Of all of the lane's consumer groups.",
                     unit="short",
                     queries=[(f"sum by (lane) (bmq_group_lag_records{{{_LANE}}})", "lane {{lane}}")],
+                ),
+            ],
+        ),
+        (
+            "What goes on to the base",
+            [
+                Panel(
+                    title="Records that went on, by lane",
+                    about="Records of lanes that fall back, written to the base as nobody in the lane consumes them.",
+                    unit="mps",
+                    queries=[rate("bmq_proxy_handed_over_records_total", _LANE, by="lane", legend="lane {{lane}}")],
+                    stacked=True,
+                ),
+                Panel(
+                    title="Partitions, by lane and whose turn it is",
+                    about="Of lanes that fall back. Those that close wait for the base to say how far it got: moments.",
+                    unit="short",
+                    queries=[
+                        (
+                            "max by (lane, turn) " + led("bmq_controller_lane_partitions", ',lane=~"$lane"'),
+                            "lane {{lane}}: {{turn}}",
+                        )
+                    ],
+                ),
+                Panel(
+                    title="Records that wait to go on, by lane",
+                    about="As the proxy that looks after the lane saw them last.",
+                    unit="short",
+                    queries=[(f"max by (lane) (bmq_proxy_lane_waiting_records{{{_LANE}}})", "lane {{lane}}")],
+                ),
+                Panel(
+                    title="For how long some wait, by lane",
+                    about="How long there were always records that wait, or it could not be told whether there are.",
+                    unit="s",
+                    queries=[(f"max by (lane) (bmq_proxy_lane_waiting_seconds{{{_LANE}}})", "lane {{lane}}")],
                 ),
             ],
         ),

@@ -131,6 +131,15 @@ class BaseReads(TypedDict):
     bytes_per_second: Integer
 
 
+class Quota(TypedDict):
+    """How much a lane may take; 0: as much as there is."""
+
+    write_bytes_per_second: Integer
+    read_bytes_per_second: Integer
+    partitions: Integer
+    storage_bytes: Integer
+
+
 class Lane(TypedDict):
     """A lane."""
 
@@ -143,7 +152,10 @@ class Lane(TypedDict):
     own_brokers: bool
     reads_base: BaseReads
     fallback: str
+    parent: NotRequired[str]
+    quota: NotRequired[Quota]
     topics: Integer
+    partitions: NotRequired[Integer]
 
 
 class Channel(TypedDict):

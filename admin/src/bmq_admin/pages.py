@@ -80,9 +80,13 @@ def partitions(topic: str) -> Listing[Partition]:
     return Listing(path=("topics", topic, "partitions"), item=Partition)
 
 
-def create_topic(name: str, *, partitions: int, configs: Values, dry_run: bool = False) -> Request[Topic]:
-    """A new topic. `dry_run`: whether it could be made, and nothing more; as in all of these."""
-    body = {"name": name, "partitions": partitions, "configs": dict(configs)}
+def create_topic(
+    name: str, *, partitions: int, configs: Values, lane: str = "", dry_run: bool = False
+) -> Request[Topic]:
+    """A new topic, of a lane's where one is named. `dry_run`: whether it could be made, and nothing more; as in all of
+    these.
+    """
+    body = {"name": name, "partitions": partitions, "configs": dict(configs)} | ({"lane": lane} if lane else {})
     return request_for("POST", ("topics",), body=body, query=_DRY_RUN if dry_run else None, document=Topic)
 
 

@@ -12,6 +12,7 @@ from bmq.metadata.records import (
     FencingBegun,
     LaneDeclared,
     LaneDeleted,
+    LaneTurned,
     LeaderAlive,
     LeaderElected,
     NodeCordoned,
@@ -29,6 +30,7 @@ from bmq.metadata.records import (
     TopicCollected,
     TopicCreated,
     TopicDeleted,
+    Whose,
 )
 from bmq.values import TopicId
 
@@ -47,7 +49,7 @@ _HARMLESS: Final = (
     FeatureLevel,
 )
 """Records that leave owners, streams and what must be read of them as they were."""
-_LOOKED_AT: Final = (PartitionChange, RangesCovered, TopicCreated, PartitionsAdded)
+_LOOKED_AT: Final = (PartitionChange, RangesCovered, TopicCreated, PartitionsAdded, LaneTurned)
 """Those that may."""
 HARMLESS_OR_LOOKED_AT: Final = (*_HARMLESS, *_LOOKED_AT)
 BEGIN_ANEW: Final = (
@@ -68,8 +70,11 @@ def is_harmless(records: Iterable[AnyRecord], image: Image) -> bool:
 
     Not where such a partition has changed hands already and its owner has to read what earlier ones wrote: that may be
     behind the WAL that was copied, and a node whose stream ends before what others are to read of it cannot register.
+    Nor where what went from a lane on to the base ends: the base's partition may have been copied before it had that.
     """
     for record in records:
+        if isinstance(record, LaneTurned) and record.whose == Whose.LANE:
+            return False
         if isinstance(record, PartitionChange):
             topic = image.topics.get(TopicId(record.topic_id))
             if record.ranges or (topic is not None and record.partition < len(topic.partitions)):

@@ -62,7 +62,7 @@ helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version | replace "+" "_" }}
 {{/* What the operator is told of sidecars of Databus, as JSON; the names are those in databus.yaml. */}}
 {{- define "bmq.databus" -}}
 {{- $injection := .Values.databus.injection -}}
-{{- dict "enabled" $injection.enabled "listen" "0.0.0.0:8443" "name" (include "bmq.databusName" .) "webhook" (include "bmq.databusWebhook" .) "image" $injection.image "pullPolicy" .Values.image.pullPolicy "resources" $injection.resources "upgradeRunning" $injection.upgradeRunning | toJson -}}
+{{- dict "enabled" $injection.enabled "listen" "0.0.0.0:8443" "name" (include "bmq.databusName" .) "webhook" (include "bmq.databusWebhook" .) "image" $injection.image "pullPolicy" .Values.image.pullPolicy "resources" $injection.resources "metrics" $injection.metrics "upgradeRunning" $injection.upgradeRunning | toJson -}}
 {{- end -}}
 
 {{/* The webhook's Service, and the Secret with its certificate. */}}

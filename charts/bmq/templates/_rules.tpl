@@ -1,14 +1,14 @@
 {{/* What the operator may do with bmq's own resources, wherever they are: rights that a namespace grants go first when it is deleted, and its resources would wait for ever. */}}
 {{- define "bmq.resourceRules" -}}
 - apiGroups: [bmq.io]
-  resources: [clusters, topics, lanes, parquetsinks]
+  resources: [clusters, topics, lanes, channels, parquetsinks]
   verbs: [get, list, watch, patch]
 # A Lane's time may be over.
 - apiGroups: [bmq.io]
   resources: [lanes]
   verbs: [delete]
 - apiGroups: [bmq.io]
-  resources: [clusters/status, topics/status, lanes/status, parquetsinks/status]
+  resources: [clusters/status, topics/status, lanes/status, channels/status, parquetsinks/status]
   verbs: [patch]
 # Whether it is being deleted: then nothing is waited for.
 - apiGroups: [""]

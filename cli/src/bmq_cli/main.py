@@ -18,13 +18,10 @@ from typer.core import TyperGroup
 from typer.exceptions import TyperException
 
 from bmq.errors import BmqError, ConfigurationError
-from bmq_cli.channels import commands as channels
 from bmq_cli.cluster import commands as cluster
-from bmq_cli.databus import commands as databus
 from bmq_cli.debug import commands as debug
 from bmq_cli.groups import commands as groups
 from bmq_cli.kafka.connection import debugging
-from bmq_cli.lanes import commands as lanes
 from bmq_cli.records import consume, produce
 from bmq_cli.session import BootstrapServer, NoColorOption, OutputClosed, OutputOption, SharedOptions, TimeoutOption
 from bmq_cli.store import commands as store
@@ -39,6 +36,12 @@ _LATER: Final = {
     "apply": "bmq_cli.apply.commands",
 }
 """Commands by name, and the modules that have them."""
+_NOUNS_LATER: Final = {
+    "lanes": ("bmq_cli.lanes.commands", "cluster"),
+    "channels": ("bmq_cli.channels.commands", "lanes"),
+    "databus": ("bmq_cli.databus.commands", "store"),
+}
+"""The same of nouns with several commands, and behind which they are listed."""
 
 _NAMED: Final = frozenset(
     {"--data", "--store", "--spool", "--to", "--bootstrap-server", "-b", "--admin", "-a", "--group", "-g"}
@@ -52,9 +55,14 @@ class _Commands(TyperGroup):
     """
 
     def list_commands(self, ctx: typer.Context) -> list[str]:  # type: ignore[override]
-        return [*_LATER, *super().list_commands(ctx)]
+        names = super().list_commands(ctx)
+        for name, (_, before) in _NOUNS_LATER.items():
+            names.insert(names.index(before) + 1, name)
+        return [*_LATER, *names]
 
     def get_command(self, ctx: typer.Context, cmd_name: str) -> Any:  # type: ignore[override]
+        if cmd_name in _NOUNS_LATER:
+            return typer.main.get_command(importlib.import_module(_NOUNS_LATER[cmd_name][0]).app)
         module = _LATER.get(cmd_name)
         if module is None:
             return super().get_command(ctx, cmd_name)
@@ -104,10 +112,7 @@ def main(
 app.add_typer(topics.app)
 app.add_typer(groups.app)
 app.add_typer(cluster.app)
-app.add_typer(lanes.app)
-app.add_typer(channels.app)
 app.add_typer(store.app)
-app.add_typer(databus.app)
 app.add_typer(debug.app)
 app.command("produce")(produce.produce)
 app.command("consume")(consume.consume)

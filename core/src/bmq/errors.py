@@ -3,6 +3,8 @@
 The message says what happened, why, and what to do about it.
 """
 
+from collections.abc import Sequence
+
 
 class BmqError(Exception):
     """The base of all of them."""
@@ -94,6 +96,16 @@ class InvalidBatch(RequestError):
     """
 
 
+class InvalidRecords(InvalidBatch):
+    """Some records of a batch are not allowed here; none of the batch is taken. `records` are (number in the batch,
+    why).
+    """
+
+    def __init__(self, message: str, records: Sequence[tuple[int, str]] = ()) -> None:
+        super().__init__(message)
+        self.records = records
+
+
 class BatchTooLarge(RequestError):
     """Larger than the topic's max.message.bytes."""
 
@@ -112,6 +124,10 @@ class UnsupportedCompression(RequestError):
 
 class OutOfOrderSequence(RequestError):
     """An idempotent producer's batch that does not follow its last one."""
+
+
+class NotYetNext(RequestError):
+    """An idempotent producer's batch; what precedes it is not there, and may be on its way: send it again."""
 
 
 class InvalidProducerEpoch(RequestError):
@@ -154,8 +170,16 @@ class LaneExists(RequestError):
     """A lane of this name exists."""
 
 
+class LaneInUse(RequestError):
+    """Other lanes are nested in this one."""
+
+
 class UnknownLane(RequestError):
     """No such lane."""
+
+
+class TurnIsOver(RequestError):
+    """What was said of a turn of a lane's messages is not so any more: look whose turn it is now."""
 
 
 class ChannelExists(RequestError):
@@ -192,6 +216,10 @@ class InvalidConfig(RequestError):
 
 class PolicyViolation(RequestError):
     """Allowed by the protocol, not by this cluster."""
+
+
+class LaneFull(PolicyViolation):
+    """A lane has all that its quota says."""
 
 
 class ConfigsFull(PolicyViolation):

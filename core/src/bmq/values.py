@@ -22,6 +22,8 @@ ManifestVersion = NewType("ManifestVersion", int)
 NO_MANIFEST = ManifestVersion(0)
 NO_NODE: Final = NodeId(-1)
 """Who owns a partition that has no owner, and where one moves that does not."""
+LANE_TURN_IDS: Final = 1 << 62
+"""Producer ids from here on are of what lanes hand over to the base, and are given to no client."""
 NONCE_SIZE_BYTES = 16
 
 

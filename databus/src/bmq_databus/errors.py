@@ -29,6 +29,14 @@ class BadConfiguration(DatabusError):
     """What a control plane said, or a file says that it said, is nothing that channels can be made of."""
 
 
+class NoSuchChannel(DatabusError):
+    """There is none of that name."""
+
+
+class NothingKnown(DatabusError):
+    """Which channels there are is not known yet."""
+
+
 class BadMessage(DatabusError):
     """What an application wrote is no message."""
 
@@ -37,12 +45,20 @@ class QueueFull(DatabusError):
     """The producer has as much under way as it may."""
 
 
+class ClusterAway(QueueFull):
+    """The cluster has not been reached for a while: the message was not handed to it."""
+
+
 class LineTooLong(BadMessage):
     """A line of a stream has more bytes than one message may."""
 
 
 class EndlessLine(DatabusError):
     """A stream has no message in what is more than several of them."""
+
+
+class NoObjects(DatabusError):
+    """A body is none of JSON objects."""
 
 
 class TurnedOff(DatabusError):

@@ -9,6 +9,12 @@ MESSAGES = Counter(
     "Messages that applications wrote, by channel and by the status that each was answered with.",
     ["channel", "status"],
 )
+CHANNEL_TAKES = Gauge(
+    "bmq_databus_channel_takes_messages",
+    "1 where the channel takes messages, 0 where it is turned off, its cluster (durable) is not reached or its spool "
+    "(accepted) takes none: /readyz says why. By channel.",
+    ["channel"],
+)
 STREAMS = Gauge("bmq_databus_streams", "Streams of messages that are open.")
 ANSWERED_AGAIN = Counter(
     "bmq_databus_answered_again",
@@ -64,6 +70,12 @@ SPOOL_DAMAGED_DROPPED = Counter(
     "Damaged segments that are kept no longer, as they have as much as they may, by channel.",
     ["channel"],
 )
+
+
+def forget_channel(name: str) -> None:
+    """It is written no more: its series of what was written go."""
+    for one in (MESSAGES, ANSWERED_AGAIN, KEYS_FORGOTTEN):
+        one.remove_by_labels({"channel": name})
 
 
 class Held(Protocol):

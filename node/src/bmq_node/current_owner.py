@@ -18,6 +18,7 @@ from bmq.roles.owner import (
     Appended,
     Caller,
     EpochEnd,
+    HandedOver,
     OffsetForTime,
     OwnerHere,
     PartitionStatus,
@@ -113,6 +114,10 @@ class CurrentOwner:
         NotReady.
         """
         return await _asked(self._owner.delete_records(tp, before))
+
+    async def handed_over(self, tp: TopicPartition, producer_id: int) -> HandedOver:
+        """Asks the incarnation of the moment how far a lane's turn got; its UnknownTopic is raised as NotReady."""
+        return await _asked(self._owner.handed_over(tp, producer_id))
 
     async def status(self, tps: Sequence[TopicPartition]) -> list[PartitionStatus]:
         """What the incarnation of the moment says of those that are open, or can be within a moment; others are left

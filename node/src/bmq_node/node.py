@@ -204,6 +204,7 @@ class Node:
             self._cluster.control,
             self._cluster.metadata,
             self._settings.proxy,
+            lane_control=self._cluster.control,
             clock=self._clock,
             rng=self._rng,
             host=host,

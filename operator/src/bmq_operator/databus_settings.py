@@ -27,5 +27,7 @@ class DatabusSettings(BaseModel):
     pull_policy: Literal["Always", "IfNotPresent", "Never"] = "IfNotPresent"
     resources: dict[str, Any] = {}
     """The sidecar's requests and limits, as in a container."""
+    metrics: bool = True
+    """Whether the sidecar serves its metrics and its health, and nothing else, at a port of the pod's address."""
     upgrade_running: bool = True
     """Whether sidecars of pods that run get the image, too."""

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 CLUSTERS_MAX = 1_000
 TOPIC_TAKEN_S: Final = 4 * FRESH_S
-"""Until the status of a Topic that took a topic is in every list."""
+"""Until the status of a Topic that took a topic, or of a Channel, is in every list."""
 PLACE_TAKEN_S: Final = 60.0
 """Until the application that writes a table's place is in all that is read."""
 
@@ -41,6 +41,10 @@ class Known:
     """By namespace (empty: all): uids of resources of whose tables anything is there."""
     lane_claims: "Shared[Any]" = field(default_factory=lambda: Shared(most=1))
     """Which Lanes stand for which lanes."""
+    channel_claims: "Shared[Any]" = field(default_factory=lambda: Shared(most=1))
+    """Since when it is known which Channels stand for which channels, and that."""
+    channels_taken: Takers[tuple[str, str, str]] = field(default_factory=lambda: Takers(kept_s=TOPIC_TAKEN_S))
+    """Who took a channel of a Cluster lately."""
     taken: Takers[tuple[str, str, str]] = field(default_factory=lambda: Takers(kept_s=TOPIC_TAKEN_S))
     """Who took a topic of a Cluster lately."""
     places_taken: Takers[str] = field(default_factory=lambda: Takers(kept_s=PLACE_TAKEN_S))
@@ -50,7 +54,7 @@ class Known:
     stores_taken: "dict[tuple[str, ...], ObjectMeta]" = field(default_factory=dict)
     """Which Cluster began to run over a store, by its place: there may be nothing yet by which others could tell."""
     intents: Intents = field(default_factory=Intents)
-    """What this operator surely did not make, by the intents of Topics and Lanes."""
+    """What this operator surely did not make, by the intents of Topics, Lanes and Channels."""
     waits: Waits = field(default_factory=Waits)
     """For how long nodes of a lane wait for others of it, and those of a Cluster for it to be whole."""
     driverless: dict[str, int] = field(default_factory=dict)

@@ -16,10 +16,12 @@ from bmq.errors import BmqError
 from bmq.runtime.logging import configure_logging
 from bmq.runtime.system import SystemClock, SystemRng
 from bmq_admin.client import AdminClient
+from bmq_operator.channels import reconcile as channels
 from bmq_operator.clusters import reconcile as clusters
 from bmq_operator.clusters.halted import take_back_unread
 from bmq_operator.clusters.volume import keep_volume
 from bmq_operator.context import Context
+from bmq_operator.databus.crediting import Credentials
 from bmq_operator.databus.injector import Injector
 from bmq_operator.databus.upgrading import Upgrades
 from bmq_operator.definitions import Definitions
@@ -38,6 +40,7 @@ from bmq_operator.tables import reconcile as tables
 from bmq_operator.topics import reconcile as topics
 from bmq_operator.turns import Share
 from bmq_operator.workqueue import Key, WorkQueue
+from bmq_resources.channel import Channel
 from bmq_resources.cluster import Cluster
 from bmq_resources.lane import Lane
 from bmq_resources.parquet_sink import ParquetSink
@@ -53,6 +56,7 @@ KINDS = {
     ),
     "Topic": Kind(model=Topic, reconcile=tables.reconcile_topic, holds=topics.holds),
     "Lane": Kind(model=Lane, reconcile=lanes.reconcile, holds=lanes.holds),
+    "Channel": Kind(model=Channel, reconcile=channels.reconcile, holds=channels.holds),
     "ParquetSink": Kind(model=ParquetSink, reconcile=tables.reconcile, holds=tables.holds),
 }
 
@@ -162,6 +166,8 @@ class Operator:
             others.append(tasks.create_task(resync_forever(self.context, self.queue, self.hearing, tuple(KINDS))))
             others.append(tasks.create_task(self._until_defined(ends)))
             others.append(tasks.create_task(_passed_on(stop, ends)))
+            if settings.databus.enabled:
+                others.append(tasks.create_task(Credentials(self.kube, settings.watched_namespaces).keep()))
             if settings.databus.enabled and settings.databus.upgrade_running:
                 others.append(tasks.create_task(Upgrades(self.kube, settings).keep()))
             await kopf.operator(

@@ -1,5 +1,5 @@
-"""The Cluster that a Topic or a Lane refers to: whether it is there, takes resources of that namespace, and can be
-asked.
+"""The Cluster that a Topic, a Lane or a Channel refers to: whether it is there, takes resources of that namespace, and
+can be asked.
 """
 
 import asyncio

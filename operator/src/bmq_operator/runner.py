@@ -1,7 +1,7 @@
 """Takes resources from the queue and has each looked at by its kind's `reconcile`; owns what is the same for all kinds.
 
 Reading and parsing the resource, its finalizer, its status (written only where it differs), events, backoff, metrics. A
-kind's own logic is in `clusters`, `topics`, `lanes` and `tables`.
+kind's own logic is in `clusters`, `topics`, `lanes`, `channels` and `tables`.
 """
 
 import asyncio

@@ -1,4 +1,4 @@
-"""The resources that users write: Cluster, Topic, Lane and ParquetSink, defined once.
+"""The resources that users write: Cluster, Topic, Lane, Channel and ParquetSink, defined once.
 
 From these models come the CRDs in `crds/` (`bmq_resources.crd`), what `bmq apply -f` accepts and the operator's types.
 They say what may be written and what is shown, and know nothing of how it is done.
@@ -6,9 +6,16 @@ They say what may be written and what is shown, and know nothing of how it is do
 
 from typing import Final
 
+from bmq_resources.channel import Channel
 from bmq_resources.cluster import Cluster
 from bmq_resources.lane import Lane
 from bmq_resources.parquet_sink import ParquetSink
 from bmq_resources.topic import Topic
 
-KINDS: Final[tuple[type[Cluster | Topic | Lane | ParquetSink], ...]] = (Cluster, Topic, Lane, ParquetSink)
+KINDS: Final[tuple[type[Cluster | Topic | Lane | Channel | ParquetSink], ...]] = (
+    Cluster,
+    Topic,
+    Lane,
+    Channel,
+    ParquetSink,
+)

@@ -100,6 +100,8 @@ def _bounded(value: Any) -> Any:
     return value
 
 
+_MARK: Final = "x-kubernetes-affinity"
+"""Which objects of unknown fields are affinities; it stands in no CRD."""
 AS_KUBERNETES: Final = {"affinity": "as Kubernetes"}
 """The context in which a model is validated that refuses what the API server would."""
 
@@ -123,7 +125,9 @@ def _as_kubernetes(value: Any, validate: ValidatorFunctionWrapHandler, info: Val
 
 
 Affinity = Annotated[
-    dict[str, Any], _Checks(), WithJsonSchema({"type": "object", "x-kubernetes-preserve-unknown-fields": True})
+    dict[str, Any],
+    _Checks(),
+    WithJsonSchema({"type": "object", "x-kubernetes-preserve-unknown-fields": True, _MARK: True}),
 ]
 """As it is written. What is said of the models does not list its fields."""
 
@@ -134,7 +138,7 @@ def with_affinity(schema: Any) -> Any:
         return [with_affinity(one) for one in schema]
     if not isinstance(schema, dict):
         return schema
-    if schema.get("x-kubernetes-preserve-unknown-fields"):
+    if schema.get(_MARK):
         about = {name: schema[name] for name in ("description", "default") if name in schema}
         return {"type": "object"} | about | AFFINITY
     return {name: with_affinity(part) for name, part in schema.items()}

@@ -1,6 +1,6 @@
 """Channel: where what applications write by Databus goes, and how."""
 
-from typing import Any, ClassVar, Literal, Self
+from typing import Any, ClassVar, Final, Literal, Self
 
 from pydantic import Field, model_validator
 from pydantic_core import PydanticCustomError
@@ -16,6 +16,7 @@ from bmq_resources.base import (
     Part,
     Resource,
     Status,
+    condition_columns,
     rule,
     rules,
 )
@@ -53,7 +54,12 @@ Compression = Literal["none", "gzip", "snappy", "lz4", "zstd"]
 Partitioner = Literal["consistent_random", "consistent", "murmur2_random", "murmur2", "fnv1a_random", "fnv1a", "random"]
 
 
-class ChannelSpec(Part):
+# The API server looks at a spec that is not written, too, before it has the defaults of its fields.
+TARGETS_RULE: Final = "!has(self.targets) || self.targets.size() == 0 || !has(self.topic) || self.topic == ''"
+_TARGETS: Final = "targets stand in the place of topic: leave topic out"
+
+
+class ChannelSpec(Part, json_schema_extra=rules(rule(TARGETS_RULE, _TARGETS))):
     """What the channel is to be."""
 
     topic: str = Field(
@@ -64,8 +70,8 @@ class ChannelSpec(Part):
     targets: list[Target] = Field(
         default=[],
         max_length=4,
-        description="Several topics that each message goes to, instead of topic: a writer is answered when all have "
-        "it. With acknowledgement: durable alone.",
+        description="Several topics that each message goes to, instead of topic. durable: a writer is answered when "
+        "all have it. accepted: when it is on disk for all of their clusters, each of which gets it by itself.",
     )
     acknowledgement: Literal["durable", "accepted"] = Field(
         default="durable",
@@ -105,11 +111,7 @@ class ChannelSpec(Part):
     @model_validator(mode="after")
     def _targets_are_apart(self) -> Self:
         if self.targets and self.topic:
-            raise PydanticCustomError("targets", "targets stand in the place of topic: leave topic out")
-        if self.targets and self.acknowledgement == "accepted":
-            raise PydanticCustomError(
-                "targets", "a spool has one topic and one cluster: write targets with acknowledgement: durable"
-            )
+            raise PydanticCustomError("targets", _TARGETS)
         if len({(one.topic, one.bootstrap_servers) for one in self.targets}) < len(self.targets):
             raise PydanticCustomError("targets", "a target stands there twice: leave one out")
         return self
@@ -128,6 +130,11 @@ class ChannelSpec(Part):
                         {"field": self.key.field, "text": text},
                     )
         return self
+
+    @property
+    def clusters(self) -> int:
+        """How many its messages go to."""
+        return max(1, len({one.bootstrap_servers for one in self.targets}))
 
     def said(self) -> dict[str, Any]:
         """As a cluster keeps it: JSON values, camelCase, without what is as by default, and without which cluster it
@@ -151,6 +158,33 @@ class DeclaredChannelSpec(ChannelSpec):
             rule(IMMUTABLE, "channelName cannot be changed: create another Channel and delete this one")
         ),
     )
+    existing: Literal["Refuse", "Adopt"] = Field(
+        default="Refuse",
+        description="What happens where the channel was there before the resource, as after a restore. Refuse: "
+        "nothing, and a condition says so. Adopt: it is managed from then on, made what is written, and deleted with "
+        "the resource.",
+    )
+
+
+def topics_of(name: str, spec: ChannelSpec) -> dict[str, str]:
+    """All topics that messages of the channel of this name go to, by the field that says each."""
+    if spec.targets:
+        return {f"spec.targets[{at}].topic": one.topic for at, one in enumerate(spec.targets)}
+    return {"spec.topic": spec.topic} if spec.topic else {"metadata.name": name}
+
+
+class ChannelStatus(Status):
+    """What the channel is."""
+
+    channel_name: str = Field(default="", description="What applications write to.")
+    topic_name: str = Field(default="", description="Where its messages go, or the first of several.")
+    owned: bool = Field(
+        default=False,
+        description="Whether this resource made or adopted the channel. Before it is made, this says that it is to be.",
+    )
+    created_ms: int = Field(
+        default=0, ge=0, description="When the cluster made that channel, in ms since 1970; 0: not known."
+    )
 
 
 class Channel(Resource):
@@ -159,17 +193,41 @@ class Channel(Resource):
     naming: ClassVar[Naming] = Naming(
         plural="channels",
         short_names=("bmqch",),
-        columns=(Column(name="Topic", json_path=".spec.topic", description="Where its messages go."), AGE),
+        columns=(
+            Column(name="Cluster", json_path=".spec.clusterRef.name", description="The Cluster that has it."),
+            Column(name="Topic", json_path=".status.topicName", description="Where its messages go."),
+            Column(name="Answers", json_path=".spec.acknowledgement", description="When a writer is answered."),
+            Column(name="Enabled", json_path=".spec.enabled", type="boolean", description="Whether it takes messages."),
+            *condition_columns(),
+            AGE,
+        ),
     )
 
     kind: Literal["Channel"] = "Channel"
     spec: DeclaredChannelSpec = Field(default=DeclaredChannelSpec(), description="What the channel is to be.")
-    status: Status = Field(default=Status(), description="What the channel is.")
+    status: ChannelStatus = Field(default=ChannelStatus(), description="What the channel is.")
 
     @property
     def channel_name(self) -> str:
         """What applications write to."""
         return self.spec.channel_name or self.metadata.name
+
+    @property
+    def dead_letter(self) -> str:
+        """The channel that gets what its rules do not take as it is; empty: its writer does."""
+        return self.spec.dead_letter
+
+    @property
+    def manners(self) -> list[tuple[str | int, ...]]:
+        """How its messages are handed to clusters: those of one manner share a producer."""
+        spec = self.spec
+        manner = (spec.partitioner, spec.batching.linger_ms, spec.batching.max_bytes, spec.compression)
+        return [(*manner, where) for where in [one.bootstrap_servers for one in spec.targets] or [""]]
+
+    @property
+    def topics(self) -> dict[str, str]:
+        """All topics that its messages go to, by the field that says each."""
+        return topics_of(self.channel_name, self.spec)
 
     @property
     def topic_name(self) -> str:

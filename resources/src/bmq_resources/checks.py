@@ -19,8 +19,10 @@ from bmq.errors import InvalidTopicName
 from bmq.naming.names import check_topic_name
 from bmq_resources.affinity import AS_KUBERNETES, CHARS_MAX, DEPTH_MAX, PARTS_MAX, with_affinity
 from bmq_resources.base import Resource
+from bmq_resources.channel import TARGETS_RULE, Channel
+from bmq_resources.channel_rules import LANE_RULE, LEAST_RATE_RULE, ONE_KEY_RULE, RATE_RULE, REDACT_RULE
 from bmq_resources.cluster import HOST_TOLD_RULE, Cluster
-from bmq_resources.lane import LANE_NAME, Lane
+from bmq_resources.lane import LANE_NAME, QUOTA_RATES_RULE, QUOTA_STORAGE_RULE, Lane
 from bmq_resources.pods import OPERATORS_OWN_ENV, OPERATORS_OWN_ENV_RULE, TEXT_CHARS_MAX
 from bmq_resources.schema import structural_part
 from bmq_resources.tables import CONSUMER_NAMES_RULE, JOBS_OWN, JOBS_OWN_RULE
@@ -105,6 +107,20 @@ RULES: Final[Mapping[str, Callable[[Any], bool]]] = {
     ),
     "self.topics.size() > 0": lambda it: len(it["topics"]) > 0,
     "self.all(one, self.exists_one(other, other == one))": lambda it: len(set(it)) == len(it),
+    TARGETS_RULE: lambda it: not it["targets"] or it["topic"] == "",
+    ONE_KEY_RULE: lambda it: [it["field"], it["header"], it["constant"]].count("") == 2,
+    LANE_RULE: lambda it: (it["header"] != "") != (it["baggage"] != ""),
+    RATE_RULE: lambda it: it["messagesPerSecond"] > 0 or it["bytesPerSecond"] > 0,
+    LEAST_RATE_RULE: lambda it: all(
+        one == 0 or one >= 0.001 for one in (it["messagesPerSecond"], it["bytesPerSecond"])
+    ),
+    QUOTA_RATES_RULE: lambda it: all(
+        one == 0 or one >= 1_024 for one in (it["writeBytesPerSecond"], it["readBytesPerSecond"])
+    ),
+    QUOTA_STORAGE_RULE: lambda it: (
+        it["storageBytes"] == 0 or (it["partitions"] > 0 and it["storageBytes"] // it["partitions"] >= 1 << 20)
+    ),
+    REDACT_RULE: lambda it: bool(it["replace"] or it["remove"]),
     "self.all(name, name.startsWith('spark.'))": lambda it: all(name.startswith("spark.") for name in it),
 }
 """CEL to what it says of a value as JSON has it."""
@@ -228,6 +244,15 @@ def _unusable_names(resource: Resource) -> Iterator[Finding]:
         except InvalidTopicName as error:
             remedy = "write spec.topicName, or choose another name"
             yield Finding(field="metadata.name", value=_shown(resource.metadata.name), why=str(error), remedy=remedy)
+    if isinstance(resource, Channel):
+        for field, topic in resource.topics.items():
+            try:
+                check_topic_name(topic)
+            except InvalidTopicName as error:
+                remedy = (
+                    "write spec.topic, or choose another name" if field == "metadata.name" else "name another topic"
+                )
+                yield Finding(field=field, value=_shown(topic), why=str(error), remedy=remedy)
     if isinstance(resource, Lane) and not re.fullmatch(LANE_NAME, resource.lane_name):
         why = "it is no lane's name: 1 to 32 of a-z, 0-9 and -, neither at the beginning nor at the end a -"
         yield Finding(
@@ -249,7 +274,7 @@ def _unusable_names(resource: Resource) -> Iterator[Finding]:
 def _finding(kind: type[Resource], document: Mapping[str, Any], detail: ErrorDetails) -> Finding:
     location, value = _located(document, detail)
     why, remedy = _said(kind, location, detail)
-    untold = detail["type"] in ("missing", "affinity", "placement", "texts")
+    untold = detail["type"] in ("missing", "affinity", "placement", "schema", "texts")
     return Finding(field=_path(location), value="" if untold else _shown(value), why=why, remedy=remedy)
 
 
@@ -311,6 +336,16 @@ def _said(kind: type[Resource], location: Sequence[str | int], detail: ErrorDeta
             return f"{said} have more than {context['max_length']} characters in all", "shorten them, or leave some out"
         case "list_type":
             return "it has to be a list", "write each of its items on a line that begins with -"
+        case "channel" | "key" | "lane" | "path" | "rate" | "redact" | "schema" | "targets":
+            # What a model says itself: why, and what helps.
+            why, _, remedy = detail["msg"].rpartition(": ")
+            return (why, remedy) if why else (detail["msg"], "change it")
+        case "greater_than":
+            return f"it has to be more than {context['gt']}", "raise it"
+        case "finite_number":
+            return "it has to be a number that ends", "write one"
+        case "float_type" | "float_parsing":
+            return "it has to be a number", "write one, without quotes"
         case _:
             return f"it cannot be used ({detail['type']})", "change it"
 

@@ -5,7 +5,9 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from bmq_resources.lane import LaneSpec
+from pydantic.alias_generators import to_camel
+
+from bmq_resources.lane import LaneSpec, Quota
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -15,6 +17,10 @@ class Difference:
     field: str
     before: str | int | bool | None
     after: str | int | bool | None
+
+    def document(self) -> dict[str, str | int | bool | None]:
+        """For programs."""
+        return {"field": self.field, "before": self.before, "after": self.after}
 
 
 def config_differences(written: Mapping[str, str], present: Mapping[str, str]) -> list[Difference]:
@@ -35,7 +41,7 @@ def as_changes(differences: Sequence[Difference]) -> dict[str, str | int | bool 
 def lane_body(spec: LaneSpec, *, own_brokers: bool) -> dict[str, Any]:
     """A lane as the API takes it."""
     reads = spec.reads.base
-    return {
+    body: dict[str, Any] = {
         "ttl_seconds": spec.ttl_seconds,
         "own_brokers": own_brokers,
         "reads_base": {
@@ -45,6 +51,12 @@ def lane_body(spec: LaneSpec, *, own_brokers: bool) -> dict[str, Any]:
         },
         "fallback": spec.fallback,
     }
+    # What is as by default is left out: a cluster of an earlier version does not know it.
+    if spec.parent:
+        body["parent"] = spec.parent
+    if spec.quota != Quota():
+        body["quota"] = spec.quota.model_dump()
+    return body
 
 
 def lane_differences(body: Mapping[str, Any], view: Mapping[str, Any] | None) -> list[Difference]:
@@ -86,6 +98,11 @@ def _lane_fields(lane: Mapping[str, Any]) -> dict[str, str | int | bool]:
         "brokers": lane["own_brokers"],
         "reads.base.enabled": reads["enabled"],
     }
+    if lane.get("fallback", "none") != "none":
+        fields["fallback"] = lane["fallback"]
+    if lane.get("parent"):
+        fields["parent"] = lane["parent"]
+    fields |= {f"quota.{to_camel(name)}": most for name, most in lane.get("quota", {}).items() if most}
     if reads["enabled"]:
         fields |= {
             "reads.base.topics": ", ".join(reads["topics"]),

@@ -1,6 +1,6 @@
 """Lane: an isolated line of traffic (dev, test, a branch) that shares topic names with the base."""
 
-from typing import Annotated, ClassVar, Literal
+from typing import Annotated, ClassVar, Final, Literal
 
 from pydantic import Field
 
@@ -22,6 +22,16 @@ from bmq_resources.pods import Placement, Resources
 from bmq_resources.references import ClusterRef
 
 LANE_NAME = r"^[a-z0-9]([-a-z0-9]{0,30}[a-z0-9])?$"
+
+QUOTA_RATES_RULE: Final = "[self.writeBytesPerSecond, self.readBytesPerSecond].all(one, one == 0 || one >= 1024)"
+QUOTA_STORAGE_RULE: Final = (
+    "self.storageBytes == 0 || (self.partitions > 0 && self.storageBytes / self.partitions >= 1048576)"
+)
+_QUOTA_RATES: Final = "a rate is 1024 bytes a second at least, or 0 for no bound: raise it, or leave it out"
+_QUOTA_STORAGE: Final = (
+    "storageBytes is for so many partitions, each of which keeps 1048576 bytes of it at least: set partitions, or "
+    "raise storageBytes"
+)
 
 
 class BaseReads(Part):
@@ -48,6 +58,40 @@ class Reads(Part):
     base: BaseReads = Field(
         default=BaseReads(),
         description="Topics of the base, capped in rate, so that production does not drown a small environment.",
+    )
+
+
+class Quota(
+    Part, json_schema_extra=rules(rule(QUOTA_RATES_RULE, _QUOTA_RATES), rule(QUOTA_STORAGE_RULE, _QUOTA_STORAGE))
+):
+    """How much the lane may take of the cluster."""
+
+    write_bytes_per_second: int = Field(
+        default=0,
+        ge=0,
+        le=1 << 40,
+        description="How much all of the lane's clients together write at most, in bytes of requests per second and "
+        "proxy; 1024 at least. 0: no bound.",
+    )
+    read_bytes_per_second: int = Field(
+        default=0,
+        ge=0,
+        le=1 << 40,
+        description="How much all of the lane's clients together read at most, in bytes per second and proxy; 1024 at "
+        "least. 0: no bound.",
+    )
+    partitions: int = Field(
+        default=0,
+        ge=0,
+        le=1_000_000,
+        description="How many partitions all of the lane's own topics have together at most. 0: no bound.",
+    )
+    storage_bytes: int = Field(
+        default=0,
+        ge=0,
+        le=1 << 50,
+        description="How many bytes so many partitions keep together at most: each keeps an equal part of it, 1048576 "
+        "at least. Needs partitions. 0: no bound.",
     )
 
 
@@ -98,14 +142,24 @@ class LaneSpec(Part):
         "nothing, and a condition says so. Adopt: it is managed from then on, with its topics and "
         "groups, and deleted with the resource.",
     )
-    fallback: Literal["none"] = Field(
+    fallback: Literal["none", "base"] = Field(
         default="none",
-        description="What happens to messages that nobody in the lane consumes. none: they stay in it; nothing "
-        "else is there yet.",
+        description="What happens to messages that nobody in the lane consumes. none: they stay in it. base: they go "
+        "on to the base's topic of the same name. It cannot be changed.",
+        json_schema_extra=rules(rule(IMMUTABLE, "fallback cannot be changed: create another Lane and delete this one")),
+    )
+    parent: str = Field(
+        default="",
+        max_length=32,
+        pattern=r"^([a-z0-9]([-a-z0-9]{0,30}[a-z0-9])?)?$",
+        description="The lane (its laneName) that this one is nested in: what nobody in this one consumes goes on to "
+        "that one first. Needs fallback base. Empty: to the base at once. It cannot be changed.",
+        json_schema_extra=rules(rule(IMMUTABLE, "parent cannot be changed: create another Lane and delete this one")),
     )
     reads: Reads = Field(
         default=Reads(), description="What the lane's clients may read besides the lane's own messages."
     )
+    quota: Quota = Field(default=Quota(), description="How much the lane may take of the cluster.")
     proxies: LaneProxies = Field(default=LaneProxies(), description="The lane's own proxies: its endpoint.")
     brokers: LaneBrokers = Field(
         default=LaneBrokers(), description="The lane's own brokers, so that its load never meets the base's."

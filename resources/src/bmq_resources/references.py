@@ -16,7 +16,7 @@ class ClusterRef(
     Part,
     json_schema_extra=rules(rule(IMMUTABLE, "clusterRef cannot be changed: delete the resource and create it anew")),
 ):
-    """The Cluster that a Topic or a Lane is in."""
+    """The Cluster that a Topic, a Lane or a Channel is in."""
 
     name: str = Field(default="bmq", min_length=1, max_length=253, pattern=OBJECT_NAME, description="Its name.")
     namespace: str = Field(

@@ -50,6 +50,8 @@ def _node(schema: dict[str, Any], definitions: dict[str, Any], path: str) -> dic
     schema = _resolved(schema, definitions, path)
     found: dict[str, Any] = {key: schema[key] for key in _KEPT if key in schema}
     found |= {key: value for key, value in schema.items() if key.startswith("x-kubernetes-")}
+    if "exclusiveMinimum" in schema:  # a number in JSON Schema, a word about the minimum in a CRD
+        found |= {"minimum": schema["exclusiveMinimum"], "exclusiveMinimum": True}
     if "const" in schema:
         found["enum"] = [schema["const"]]
     if "x-kubernetes-int-or-string" in schema:

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from bmq.errors import Corrupt, FormatTooNew, InvalidProducerEpoch, OutOfOrderSequence
 from bmq.wire.batches import BatchHeader
-from bmq_broker.partitions.producers import KEPT_BATCHES, REMEMBERED_BATCHES, Producers, at_most, last_sequence
+from bmq_broker.partitions.producers import KEPT_BATCHES, REMEMBERED_BATCHES, Producers, at_most
 
 
 def batch(sequence: int, count: int = 1, *, epoch: int = 0, producer_id: int = 7) -> BatchHeader:
@@ -62,8 +62,53 @@ def test_a_lower_epoch_is_refused_and_a_higher_one_begins_at_zero() -> None:
 def test_sequences_begin_again_after_the_largest() -> None:
     producers = Producers()
     appended(producers, batch(2**31 - 2, 4), 0)
-    assert last_sequence(2**31 - 2, 4) == 1
+    assert batch(2**31 - 2, 4).last_sequence == 1
     appended(producers, batch(2), 4)
+
+
+SEQUENCES = 2**31
+
+
+@given(st.integers(0, SEQUENCES - 1), st.lists(st.tuples(st.integers(-12, 40), st.integers(1, 5)), max_size=60))
+def test_where_numbers_may_be_left_out_nothing_comes_twice_or_behind_what_was_sent_later(
+    begin: int, sent: list[tuple[int, int]]
+) -> None:
+    """Against a list of what was taken, counted on where sequences begin again."""
+    producers = Producers()
+    taken: list[tuple[int, int]] = []
+    for ahead, count in sent:
+        end = taken[-1][1] if taken else begin
+        one = end + ahead, end + ahead + count
+        header = batch(one[0] % SEQUENCES, count)
+        if one in taken[-REMEMBERED_BATCHES:]:
+            assert producers.check(header, is_sparse=True) == taken.index(one)
+        elif taken and ahead < 0:
+            with pytest.raises(OutOfOrderSequence):
+                producers.check(header, is_sparse=True)
+        else:
+            assert producers.check(header, is_sparse=True) is None
+            producers.replay(header, base_offset=len(taken), seen_ms=1)
+            taken.append(one)
+    assert Producers.decode(producers.encode()).encode() == producers.encode()
+
+
+def test_where_numbers_may_be_left_out_an_epoch_begins_anywhere() -> None:
+    producers = Producers()
+    appended(producers, batch(5), 0)
+    assert producers.check(batch(9, epoch=1), is_sparse=True) is None
+    producers.replay(batch(9, epoch=1), base_offset=1, seen_ms=1)
+    with pytest.raises(InvalidProducerEpoch):
+        producers.check(batch(10), is_sparse=True)
+    with pytest.raises(OutOfOrderSequence):
+        producers.check(batch(8, epoch=1), is_sparse=True)
+
+
+def test_a_batch_counts_as_many_numbers_as_offsets_though_records_are_missing() -> None:
+    producers = Producers()
+    appended(producers, batch(0, 10)._replace(record_count=0), 0)
+    appended(producers, batch(10, 3)._replace(record_count=1), 10)
+    assert producers.check(batch(0, 10)._replace(record_count=0)) == 0
+    assert producers.next_sequence(7) == 13
 
 
 def test_a_forgotten_producer_may_begin_anywhere() -> None:

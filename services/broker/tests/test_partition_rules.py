@@ -90,6 +90,30 @@ def test_a_bad_batch_is_refused(changes: dict[str, int], error: type[Exception])
         validate(header(**changes), LIMITS, now_ms=NOW_MS, produce_version=9)
 
 
+@pytest.mark.parametrize("changes", [{"record_count": 0}, {"record_count": 2}, {"last_offset_delta": 249_999}])
+def test_a_part_of_a_batch_may_have_fewer_records_than_offsets(changes: dict[str, int]) -> None:
+    validate(header(**changes), LIMITS, now_ms=NOW_MS, produce_version=9, may_have_gaps=True)
+    with pytest.raises(InvalidBatch, match="records whose last offset delta is"):
+        validate(header(**changes), LIMITS, now_ms=NOW_MS, produce_version=9)
+
+
+@pytest.mark.parametrize(
+    ("changes", "error"),
+    [
+        ({"record_count": 4}, InvalidBatch),
+        ({"last_offset_delta": 1}, InvalidBatch),
+        ({"last_offset_delta": 250_000}, InvalidBatch),
+        ({"size_bytes": 1001}, BatchTooLarge),
+        ({"record_count": 0, "attributes": 0x20}, InvalidBatch),
+        ({"record_count": 0, "max_timestamp_ms": NOW_MS + 3_600_001}, InvalidTimestamp),
+        ({"record_count": 0, "producer_id": 1, "producer_epoch": 0, "base_sequence": -1}, InvalidBatch),
+    ],
+)
+def test_what_else_a_batch_has_to_fulfil_a_part_has_too(changes: dict[str, int], error: type[Exception]) -> None:
+    with pytest.raises(error):
+        validate(header(**changes), LIMITS, now_ms=NOW_MS, produce_version=9, may_have_gaps=True)
+
+
 def test_records_without_a_time_pass() -> None:
     validate(header(base_timestamp_ms=-1, max_timestamp_ms=-1), LIMITS, now_ms=NOW_MS, produce_version=9)
     validate(header(base_timestamp_ms=-1), LIMITS, now_ms=NOW_MS, produce_version=9)

@@ -49,7 +49,7 @@ def test_changed_defaults_are_taken_up_some_in_each_turn_and_the_newest_in_the_e
         await asyncio.sleep(0)
         assert AT_ONCE < changed() <= 2 * AT_ONCE
         before, image = image, apply(image, 2, [default(8)])
-        configs.image_changed(before, image, defaults_changed=True)
+        assert configs.image_changed(before, image)
         del partitions[TopicPartition(TopicId(UUID(int=TOPICS - 1)), 0)]
         reconfiguring.begin()
         for _ in range(2 * TOPICS // AT_ONCE):

@@ -13,6 +13,7 @@ from structlog.testing import capture_logs
 from tests.waiting import until_async
 
 from bmq.errors import ControllerUnavailable
+from bmq.naming.bearer import watching_token
 from bmq.roles.admin import AdminReply, AdminRequest
 from bmq_controller.api import front as front_page
 from bmq_controller.api import groups
@@ -29,6 +30,9 @@ class Tokens:
 
     async def admits(self, presented: str) -> bool:
         return presented in self.known
+
+    async def admits_watch(self, presented: str) -> bool:
+        return presented in (*self.known, *map(watching_token, self.known))
 
 
 class Sources:
@@ -396,6 +400,9 @@ def test_other_nodes_requests_are_bounded_too() -> None:
         class Waiting:
             async def admits(self, presented: str) -> bool:
                 await gate.wait()
+                return False
+
+            async def admits_watch(self, presented: str) -> bool:
                 return False
 
         front.state.tokens = Waiting()

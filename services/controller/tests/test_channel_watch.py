@@ -203,3 +203,24 @@ def test_an_answer_is_made_once_for_all_who_ask_from_one_version() -> None:
         assert len({id(one) for one in await asyncio.gather(*waiting)}) == 1
 
     run(test)
+
+
+def test_who_missed_much_gets_all_in_one_answer_that_is_kept_once_for_all_such(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each version had an answer of its own: a hundred bytes that name one made and kept 15 MB, 64 of them 900 MB."""
+
+    async def test(world: World) -> None:
+        monkeypatch.setattr(channel_watch, "CHANGED_BYTES_MAX", 1_000, raising=False)
+        versions = []
+        for number in range(100):
+            versions.append((await world.asked())["version"])
+            world.create(f"c{number:03}")
+            await world.publish()
+        await asyncio.sleep(1)
+        answers = [await world.watch.changes(version, wait_s=0) for version in versions]
+        shared = {id(one): one for one in answers if json.loads(one)["complete"]}
+        assert len(shared) == 1
+        assert len(json.loads(answers[0])["channels"]) == 101
+        assert json.loads(answers[-1])["complete"] is False
+        assert sum(len(one) for one in {id(one): one for one in answers}.values()) < 64 * 5_000 < 100 * len(answers[0])
+
+    run(test)

@@ -15,7 +15,7 @@ from bmq.errors import (
     UnknownTopic,
 )
 from bmq.metadata.codec import decode_records, decode_snapshot, encode_records, encode_snapshot
-from bmq.metadata.derived import count_owners, count_ranges, find_moving, measure_configs
+from bmq.metadata.derived import count_lane_partitions, count_owners, count_ranges, find_moving, measure_configs
 from bmq.metadata.fold import apply
 from bmq.metadata.image import Image
 from bmq.metadata.invariants import check_image
@@ -240,6 +240,7 @@ class Histories(RuleBasedStateMachine):
         assert set(image.sealed) <= set(image.range_counts)
         assert all(stream in image.sealed or self.lives(stream) for stream in image.range_counts)
         assert image.owned_counts == count_owners(image.topics)
+        assert image.lane_partitions == count_lane_partitions(image.topics)
         assert image.moving == find_moving(image.topics)
         assert image.range_counts == count_ranges(image.topics)
         assert image.config_bytes == measure_configs(image.topics, image.configs, image.lanes)

@@ -18,6 +18,7 @@ from bmq.fairness.turns import NOBODY, Party
 from bmq.metadata.image import Image, PartitionMeta, Topic
 from bmq.ports import ObjectMeta
 from bmq.roles.controller import ConfigChange, ConfigResource, NewTopic, Reassignment, TopicResult
+from bmq.roles.lane_turns import LaneLease, NextTurn, Unconsumed
 from bmq.roles.owner import (
     Appended,
     Caller,
@@ -147,6 +148,19 @@ class MemoryController:
         self.calls: list[tuple[Any, ...]] = []
         self.refusals: dict[TopicPartition, BmqError] = {}
         """Moves that are refused."""
+
+    async def consumed(self, topic_ids: Sequence[TopicId]) -> LaneLease:
+        self.calls.append(("consumed", *topic_ids))
+        if self.error is not None:
+            raise self.error
+        return LaneLease(lease_ms=10_000, position=self.metadata.image.position)
+
+    async def unconsumed(self, topic_ids: Sequence[TopicId]) -> list[Unconsumed | None]:
+        return [None for _ in topic_ids]
+
+    async def turned(self, turns: Sequence[NextTurn]) -> list[BmqError | None]:
+        self.calls.append(("turned", *turns))
+        return [None for _ in turns]
 
     async def create_topics(self, topics: Sequence[NewTopic], *, validate_only: bool = False) -> list[TopicResult]:
         self.calls.append(("create_topics", *topics))
@@ -432,6 +446,7 @@ async def running_proxy(
         controller,
         metadata,
         settings or ProxySettings(),
+        lane_control=controller,
         clock=MemoryClock(),
         rng=CountingRng(),
     )

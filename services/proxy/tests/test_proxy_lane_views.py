@@ -205,3 +205,49 @@ def test_a_capped_rate_holds_in_the_long_run_whatever_the_size_of_a_batch() -> N
     assert cap.grant(now_s + 3_600) == 1_000, "after a rest a second's worth at once, and no more"
     cap.settle(1_000, 0)
     assert cap.grant(now_s + 3_600) == 1_000, "what was not used may be used later"
+
+
+def nested(name: str, number: int, parent: str) -> LaneDeclared:
+    return LaneDeclared(name=name, number=number, created_ms=0, falls_back=True, parent=parent)
+
+
+def test_a_nested_lane_foretells_what_the_lanes_beneath_have_under_an_id_that_stays() -> None:
+    node = Node(
+        topic(1, "orders", 3),
+        nested("boe", 1, ""),
+        nested("ppe", 2, "boe"),
+        nested("dev", 3, "ppe"),
+        nested("beside", 4, ""),
+        topic(2, "boe:only", 5, configs={"retention.ms": "5"}),
+    )
+    view = LaneView(node, "dev", ByLane(), own_only=False)
+    orders, only = find_topic(view.image, "orders"), find_topic(view.image, "only")
+    assert (only.name, len(only.partitions), only.configs) == ("only", 5, {"retention.ms": "5"})
+    assert (len(orders.partitions), view.base_name_of(only.topic_id), view.is_unwritten("only")) == (3, "only", True)
+    assert seen(view) == {}, "what nobody has written to is in no list"
+    for name in ("only", "boe:only", "ppe:only"):
+        with pytest.raises(BmqError):
+            find_topic(LaneView(node, "beside", ByLane(), own_only=False).image, name)
+
+    node.then(topic(3, "ppe:orders", 4), topic(4, "ppe:only", 6), topic(5, "boe:orders", 7))
+    for found, partitions in ((orders, 4), (only, 6)):
+        other = LaneView(node, "dev", ByLane(), own_only=False)  # another proxy is asked for what one told
+        for one in (view, other):
+            assert len(find_topic(one.image, found.topic_id).partitions) == partitions
+            assert find_topic(one.image, found.name).topic_id == found.topic_id
+    node.then(TopicDeleted(topic_id=UUID(int=4), name="ppe:only", last_leader_epoch=0))
+    assert len(find_topic(view.image, only.topic_id).partitions) == 5
+    node.then(TopicDeleted(topic_id=UUID(int=2), name="boe:only", last_leader_epoch=0))
+    for key in ("only", only.topic_id):
+        with pytest.raises(BmqError):
+            find_topic(view.image, key)
+
+
+def test_a_lane_that_comes_to_be_in_itself_by_a_leader_of_before_ends_no_look() -> None:
+    """One that knows of no nesting deletes a lane that another one is nested in, and there is a new one of its name."""
+    node = Node(nested("ppe", 1, ""), nested("dev", 2, "ppe"))
+    node.then(LaneDeleted(name="ppe", number=1), nested("ppe", 3, "dev"), topic(1, "orders"))
+    view = LaneView(node, "dev", ByLane(), own_only=False)
+    assert find_topic(view.image, "orders").name == "orders"
+    with pytest.raises(BmqError):
+        find_topic(view.image, "nothing")

@@ -132,7 +132,9 @@ class Watched(bytearray):
     """Records that can be seen going."""
 
 
-def test_who_waits_for_memory_keeps_nothing_that_it_has_read_alive() -> None:
+def test_who_waits_for_memory_keeps_nothing_that_it_has_read_alive(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("bmq_proxy.fetch.reader.ROOM_WAIT_S", 60)  # to collect what is garbage takes its time
+
     async def test(proxy: Running, client: Client) -> None:
         client.send_produce("orders", {0: batch(b"a" * 300_000)})
         await client.receive()

@@ -32,9 +32,16 @@ TP = TopicPartition(TopicId(UUID(int=1 << 64)), 0)
 _rng = CountingRng()
 
 
-def some_batch(base_offset: int, *, records: int = 1, size_bytes: int = 100) -> SegmentBatch:
-    data = build_batch([Record(0, 1_000, None, bytes(size_bytes)) for _ in range(records)], base_offset=base_offset)
-    return SegmentBatch(data, Offset(base_offset), Offset(base_offset + records - 1), records, 1_000, 1_000)
+def some_batch(base_offset: int, *, records: int = 1, size_bytes: int = 100, left: int | None = None) -> SegmentBatch:
+    """`left`: so many records were left when it was parted, the last ones."""
+    left = records if left is None else min(left, records)
+    data = build_batch(
+        [Record(number, 1_000, None, bytes(size_bytes)) for number in range(records - left, records)],
+        base_offset=base_offset,
+        first_offset=0,
+        next_offset=records,
+    )
+    return SegmentBatch(data, Offset(base_offset), Offset(base_offset + records - 1), left, 1_000, 1_000)
 
 
 async def put_segment(store: MemoryStore, batches: list[SegmentBatch]) -> SegmentEntry:
@@ -67,7 +74,9 @@ def run(test: Callable[[MemoryStore], Awaitable[None]]) -> None:
 @settings(max_examples=60, deadline=None)
 @given(
     sizes=st.lists(
-        st.tuples(st.integers(1, 5), st.sampled_from([50, 5_000, 40_000, 400_000])), min_size=1, max_size=30
+        st.tuples(st.integers(1, 5), st.sampled_from([50, 5_000, 40_000, 400_000]), st.none() | st.integers(0, 4)),
+        min_size=1,
+        max_size=30,
     ),
     offset_part=st.floats(0, 1),
     max_bytes=st.sampled_from([1, 100, 40_000, 300_000, 1_500_000, 50_000_000]),
@@ -75,14 +84,13 @@ def run(test: Callable[[MemoryStore], Awaitable[None]]) -> None:
     has_room=st.booleans(),
 )
 def test_a_read_gives_whole_batches_from_the_one_that_holds_the_offset(
-    sizes: list[tuple[int, int]], offset_part: float, max_bytes: int, at_least_one: bool, has_room: bool
+    sizes: list[tuple[int, int, int | None]], offset_part: float, max_bytes: int, at_least_one: bool, has_room: bool
 ) -> None:
     async def test(store: MemoryStore) -> None:
         batches: list[SegmentBatch] = []
-        for records, size_bytes in sizes:
-            batches.append(
-                some_batch(batches[-1].last_offset + 1 if batches else 100, records=records, size_bytes=size_bytes)
-            )
+        for records, size_bytes, left in sizes:
+            base_offset = batches[-1].last_offset + 1 if batches else 100
+            batches.append(some_batch(base_offset, records=records, size_bytes=size_bytes, left=left))
         entry = await put_segment(store, batches)
         offset = entry.base_offset + int(offset_part * (entry.last_offset - entry.base_offset))
         asked: list[int] = []

@@ -318,6 +318,34 @@ async def start_offset(client: SimClient, history: History, place: Place) -> int
     return offset
 
 
+async def read_all(client: SimClient, place: Place) -> list[FinalRecord]:
+    """All records that a partition has now, which may have gaps: it goes on where a batch ends, as Kafka's consumers
+    do.
+    """
+    records: list[FinalRecord] = []
+    position, end = await client.list_offset(place, EARLIEST), await client.list_offset(place, LATEST)
+    attempt = 0
+    while position < end:
+        try:
+            fields = fetch_fields(place, position, max_wait_ms=100, max_bytes=FINAL_FETCH_BYTES_MAX)
+            part = (await (await client.leader(place)).send(FETCH, fields)).responses[0].partitions[0]
+            if part.error_code:
+                raise ConnectionLost(f"error {part.error_code}")
+        except ConnectionLost:
+            client.forget_leaders()
+            attempt += 1
+            await client.back_off(attempt)
+            continue
+        records += records_of(part, position)
+        position = batches_end(part, position)
+    return records
+
+
+def batches_end(part: Message, position: int) -> int:
+    """Where the batches of a fetched partition end; at `position` where there are none."""
+    return max([position, *(header.next_offset for header in split(part.records or b""))])
+
+
 async def read_final(client: SimClient, history: History, place: Place) -> FinalLog:
     """The whole partition from its start to its end, through the front door; kept in the history."""
     end = await end_offset(client, history, place)

@@ -147,6 +147,17 @@ SMALL: Final[Mapping[str, Sequence[int]]] = {
     "bmq_proxy.handlers.k23_offset_for_leader_epoch:LOOK_UPS_AT_ONCE": (1,),
     "bmq_proxy.handlers.k44_incremental_alter_configs:ALTERATIONS_AT_ONCE": (1,),
     "bmq_proxy.lanes.groups:LISTED_PER_TURN": (1,),
+    "bmq_proxy.lanes.fallback.closing:AT_ONCE": (1, 2),
+    "bmq_proxy.lanes.fallback.closing:ROUND_MAX": (1, 2),
+    "bmq_proxy.lanes.fallback.pump:READ_BYTES": (200, 1_000),
+    "bmq_proxy.lanes.fallback.pump:READ_AT_ONCE": (1, 2),
+    "bmq_proxy.lanes.fallback.pump:APPENDS_AT_ONCE": (1, 2),
+    "bmq_proxy.lanes.fallback.pump:DISTANCE_MAX": (20, 60),
+    "bmq_proxy.lanes.fallback.rewriting:PIECE_BYTES": (1, 10),
+    "bmq_proxy.lanes.fallback.rewriting:PIECE_RECORDS": (1, 2),
+    "bmq_proxy.lanes.fallback.worker:LOOKED_AT_ONCE": (1, 2),
+    "bmq_proxy.lanes.fallback.worker:REWRITTEN_AT_ONCE": (1, 2),
+    "bmq_controller.machine.lanes:EXPIRED_TOPICS_MAX": (1, 2),
     "bmq_proxy.lanes.reading:ENDS_KEPT_MAX": (1,),
     "bmq_proxy.lanes.stale_commits:OWNERS_AT_ONCE": (1,),
     "bmq_proxy.producer_ids:BLOCK_SIZE": (1, 2),
@@ -185,6 +196,7 @@ DRAWN_AS: Final[Mapping[str, str]] = {
 """By what text of it its random numbers follow from the seed, where that is another one than `module:NAME`."""
 
 FIXED: Final[Mapping[str, str]] = {
+    r"bmq\.metadata\.image:NESTED_MAX": "lanes are nested one in the other in seeds, and as deep as may be in tests",
     r".*:_?[A-Z_]*(_S|_MS|_S_MAX|_S_MIN|_MS_MAX|_MS_MIN|_MS_MAX|_WITHIN_S)": "a time: it passes virtually, and faults last longer",
     r".*:_?[A-Z_]*(VERSION|VERSION_MIN|FROM|_UP_TO|MIB|CRC|HEADER|HEADER_END)": "a version of a protocol or a format, or a unit",
     r".*:_?[A-Z_]*(HEADER|FOOTER|ENVELOPE|ENTRY|SEAL|CRC|ID)_SIZE_BYTES": "the size of a part of a stored object",
@@ -196,6 +208,8 @@ FIXED: Final[Mapping[str, str]] = {
     r".*:_?(EPOCH_MAX|NUMBER_MAX|NUMBER_MIN|SEQUENCES|PRODUCER_ID_MAX|NODE_ID_MAX|EXPIRE_MS_MAX)": "as much as its field holds",
     r".*:_?(PAYLOAD_SIZE_BYTES_MAX|RUN_SIZE_BYTES_MAX|WAL_OBJECT_SIZE_BYTES_MAX|STRING_SIZE_BYTES_MAX|VARINT_BYTES_MAX)": "what its field holds",
     r"bmq_proxy\.spreading:.*": "of a hash function",
+    r"bmq_broker\.broker:_NO_LIMIT": "more than anything is",
+    r"bmq_controller\.controller:LEASES_OF_A_GRACE": "a ratio: the grace is 3 or 8 s in seeds",
     r".*:_?[A-Z_]*NAMED_MAX": "how much of a list a message names",
     r".*:_?[A-Z_]*(SHARE|SHARE_MAX|SHARES|_PARTS|HELD_TIMES)": "a ratio",
     r"bmq_broker\.ownership\.opening_turns:WANTING_MAX": "whose turn brings an opening: beyond it that of those who came first, as in test_opening_turns.py",
@@ -225,6 +239,7 @@ FIXED: Final[Mapping[str, str]] = {
     r"bmq_broker\.partitions\.producers:(KEPT|REMEMBERED)_BATCHES": "what clients have in flight, by the protocol, and "
     "more",
     r"bmq_broker\.partitions\.producers:SILENT_MS": "longer than a client tries to send a batch again",
+    r"bmq_broker\.partitions\.beginnings:REMEMBERED_MAX": "against abuse, by a test",
     r"bmq_broker\.partitions\.validation:.*": "what a batch may be",
     r"bmq_broker\.handlers\.(group_errors:_TEXT_MAX|k11_join_group:_(ID_PREFIX|CLIENT_ID)_MAX)": "the length of a text",
     r"bmq_broker\.heartbeats:TROUBLE_LENGTH_MAX": "the length of a text",

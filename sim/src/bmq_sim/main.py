@@ -25,8 +25,8 @@ from bmq_sim.world import Outcome, simulate
 CHUNK = 20
 SHOWN_MAX = 5
 ROUNDS_MAX = 3
-"""So many samples, each of the next seeds, until all that has no reason ran: a change of the code gives every seed
-other chances."""
+"""So many samples, each of the next seeds, until all that has no reason ran, and none where it all did in the runs that
+a file tells of. A change of the code gives every seed other chances."""
 TOLD_MAX: Final = 50
 """Statements that are named while samples go on."""
 FIRST_SEED: Final = 50
@@ -70,7 +70,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
             else None
         )
         for number in range(ROUNDS_MAX if options.unrun and options.seeds is None else 1):
-            if number:
+            if number or (options.unrun and options.seeds is None and options.ran is not None and options.ran.exists()):
                 left = without_reason(_left(ran, options.ran), reasons())
                 if not left:
                     break

@@ -10,7 +10,7 @@ from bmq.errors import BmqError
 from bmq.fairness.turns import NOBODY, Party
 from bmq.metadata.image import Image
 from bmq.ports import ObjectStore
-from bmq.roles.owner import Appended, Owner
+from bmq.roles.owner import NEXT, Appended, Owner
 from bmq.values import NodeId, TopicPartition
 from bmq_broker.coordinators.groups.settings import GroupSettings
 from bmq_broker.main import BrokerRole
@@ -98,6 +98,7 @@ class NodeSettings:
             leading_check_s=draws.choice("leading_check_s", (1.0, 5.0)),
             collect_delay_s=2.0,
             collect_interval_s=1.0,
+            lane_grace_s=draws.choice("lane_grace_s", (3.0, 8.0)),
             stray_interval_s=draws.choice("stray_interval_s", (2.0, 20.0)),
         )
         offsets_topic_partitions = draws.choice("offsets_topic_partitions", (1, 3))
@@ -105,6 +106,8 @@ class NodeSettings:
         proxy = ProxySettings(
             offsets_topic_partitions=offsets_topic_partitions,
             cache_idle_ms=draws.choice("cache_idle_ms", (1_000, 300_000)),
+            lane_look_ms=draws.choice("lane_look_ms", (300, 1_000)),
+            produce_retry_ms=draws.choice("produce_retry_ms", (100, 30_000, 30_000)),
             store_wait_ms=draws.choice("store_wait_ms", (300, 10_000, 10_000)),
             request_memory_bytes=draws.choice("request_memory_bytes", (20_000, 64 * MIB, 64 * MIB)),
             fetch_memory_bytes=draws.choice("fetch_memory_bytes", (3_000, 64 * MIB, 64 * MIB)),
@@ -144,7 +147,7 @@ class _RecordingOwner:
         return future
 
     def _keep(self, append: OwnerAppend, done: "asyncio.Future[Appended]") -> None:
-        if not done.cancelled() and done.exception() is None:
+        if not done.cancelled() and done.exception() is None and done.result().base_offset != NEXT:
             self._world.history.owner_appends.append(append)
 
 

@@ -24,7 +24,9 @@ from bmq_broker.partitions import producers
 from bmq_broker.segments import roll_writing
 from bmq_broker.wal import commit
 from bmq_sim.planted_administration import PLANTED_ADMINISTRATION
+from bmq_sim.planted_choosing import PLANTED_CHOOSING
 from bmq_sim.planted_cluster import PLANTED_IN_CLUSTERS
+from bmq_sim.planted_falling import PLANTED_FALLING
 from bmq_sim.planted_garbage import PLANTED_GARBAGE
 from bmq_sim.planted_giving_up import PLANTED_GIVING_UP
 
@@ -46,9 +48,9 @@ def _acknowledge_duplicate_in_flight() -> AbstractContextManager[Any]:
     real_check, real_when_durable = producers.Producers.check, commit.GroupCommit.when_durable
     is_duplicate = False
 
-    def check(self: producers.Producers, header: Any) -> int | None:
+    def check(self: producers.Producers, header: Any, *, is_sparse: bool = False) -> int | None:
         nonlocal is_duplicate
-        earlier = real_check(self, header)
+        earlier = real_check(self, header, is_sparse=is_sparse)
         is_duplicate = earlier is not None
         return earlier
 
@@ -249,6 +251,8 @@ PLANTED: Final[Mapping[str, Plant]] = {
     "collect-unnamed": _collect_unnamed,
     "claim-without-listing": _claim_without_listing,
     **PLANTED_ADMINISTRATION,
+    **PLANTED_CHOOSING,
+    **PLANTED_FALLING,
     **PLANTED_GARBAGE,
     **PLANTED_GIVING_UP,
     **PLANTED_IN_CLUSTERS,

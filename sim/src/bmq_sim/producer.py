@@ -4,8 +4,9 @@ everything once.
 
 import asyncio
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from typing import NamedTuple
 from uuid import UUID
 
 from bmq.wire.messages import Message
@@ -29,6 +30,8 @@ TIMEOUT_MS = 30_000
 BATCH_RECORDS_MAX = 4
 NO_PARTITION = 1_000
 """There is none of this number."""
+TO_ANOTHER = 0.3
+"""How probable it is that a producer of several connections goes on over another one."""
 BUFFERED_BATCHES_MAX = 100
 """As a real producer's `buffer.memory`: it makes no more while so many wait."""
 
@@ -37,6 +40,14 @@ BUFFERED_BATCHES_MAX = 100
 class _Batch:
     attempt: Attempt
     data: bytes
+
+
+class _InFlight(NamedTuple):
+    batch: _Batch
+    answer: "asyncio.Future[Message]"
+    connection: KafkaConnection
+    overtakes: bool
+    """What precedes it was under way over another connection."""
 
 
 def produce_fields(place: Place, data: bytes, *, topic_id: UUID | None = None, of_none: int = 0) -> dict[str, object]:
@@ -54,6 +65,15 @@ def _part(answer: Message) -> Message:
     return part
 
 
+HeadersOf = Callable[[bytes], Sequence[tuple[str, bytes]]]
+"""The headers of a record, by its value."""
+
+
+def no_headers(_: bytes) -> Sequence[tuple[str, bytes]]:
+    """None."""
+    return ()
+
+
 Age = Callable[[int], int]
 """How many ms before now the records of a batch say that they were made, by the batch's number."""
 
@@ -67,9 +87,17 @@ class _Values:
     """Values that are unique in a run, and whose batches come at seeded moments."""
 
     def __init__(
-        self, client: SimClient, history: History, place: Place, *, batch_records_max: int, age_ms: Age = young
+        self,
+        client: SimClient,
+        history: History,
+        place: Place,
+        *,
+        batch_records_max: int,
+        age_ms: Age = young,
+        headers_of: HeadersOf = no_headers,
     ) -> None:
         self.age_ms = age_ms
+        self.headers_of = headers_of
         self.batch_records_max = batch_records_max
         self.client = client
         self.history = history
@@ -93,7 +121,7 @@ class _Values:
         )
         self.batches += 1
         self.history.attempts.append(attempt)
-        return attempt, [Record(0, timestamp_ms, None, value) for value in values]
+        return attempt, [Record(0, timestamp_ms, None, value, self.headers_of(value)) for value in values]
 
 
 class IdempotentProducer:
@@ -112,21 +140,26 @@ class IdempotentProducer:
         batch_records_max: int = BATCH_RECORDS_MAX,
         topic_id: UUID | None = None,
         of_none: int = 0,
+        headers_of: HeadersOf = no_headers,
+        elsewhere: SimClient | None = None,
     ) -> None:
-        """`topic_id`: what it calls the topic; None: by its name. `of_none`: see `produce_fields`."""
+        """`topic_id`: what it calls the topic; None: by its name. `of_none`: see `produce_fields`. `elsewhere`: where
+        it sends some batches while others are under way, as when its partition goes from one proxy to another.
+        """
+        self._elsewhere = elsewhere
         self._client = client
         self._history = history
         self._place = place
         self._topic_id = topic_id
         self._of_none = of_none
-        self._values = _Values(client, history, place, batch_records_max=batch_records_max)
+        self._values = _Values(client, history, place, batch_records_max=batch_records_max, headers_of=headers_of)
         self._batches_left = batches
         self._pace_s = pace_s
         self._producer_id = -1
         self._producer_epoch = -1
         self._sequence = 0
         self._waiting: deque[_Batch] = deque()
-        self._in_flight: deque[tuple[_Batch, asyncio.Future[Message]]] = deque()
+        self._in_flight: deque[_InFlight] = deque()
         self._wake: asyncio.Future[None] | None = None
 
     def stop(self) -> None:
@@ -143,8 +176,10 @@ class IdempotentProducer:
             attempt = 0
             while self._batches_left or self._waiting:
                 try:
-                    connection = await self._client.leader(self._place)
-                    await self._send_all(connection)
+                    connections = [await self._client.leader(self._place)]
+                    if self._elsewhere is not None:
+                        connections.append(await self._elsewhere.connection())
+                    await self._send_all(connections)
                     attempt = 0
                 except ConnectionLost:
                     self._client.forget_leaders()
@@ -190,24 +225,29 @@ class IdempotentProducer:
                 self._wake.set_result(None)
             await asyncio.sleep(self._pace_s * rng.random() * (5 if rng.random() < 0.2 else 0.2))
 
-    async def _send_all(self, connection: KafkaConnection) -> None:
-        """Sends on one connection until something has to be tried again (or nothing is left); then everything is back
-        in `_waiting`, in order.
+    async def _send_all(self, connections: Sequence[KafkaConnection]) -> None:
+        """Sends on one connection after another until something has to be tried again (or nothing is left); then
+        everything is back in `_waiting`, in order.
         """
         again: list[_Batch] = []
+        connection = connections[0]
         while self._in_flight or not again:
             while not again and self._waiting and len(self._in_flight) < IN_FLIGHT_MAX:
                 batch = self._waiting.popleft()
                 version = None if self._topic_id is None else PRODUCE_BY_ID
                 fields = produce_fields(self._place, batch.data, topic_id=self._topic_id, of_none=self._of_none)
-                self._in_flight.append((batch, connection.send(PRODUCE, fields, version=version)))
+                if len(connections) > 1 and self._client.rng.random() < TO_ANOTHER:
+                    connection = self._client.rng.choice(connections)
+                overtakes = any(one.connection is not connection for one in self._in_flight)
+                answer = connection.send(PRODUCE, fields, version=version)
+                self._in_flight.append(_InFlight(batch, answer, connection, overtakes))
             if not self._in_flight:
                 if not self._batches_left:
                     break
                 self._wake = asyncio.get_running_loop().create_future()
                 await self._wake
                 continue
-            batch, answer = self._in_flight[0]
+            batch, answer, _, overtakes = self._in_flight[0]
             if not again and len(self._in_flight) < IN_FLIGHT_MAX and self._batches_left:
                 self._wake = asyncio.get_running_loop().create_future()
                 await asyncio.wait((answer, self._wake), return_when=asyncio.FIRST_COMPLETED)
@@ -221,7 +261,7 @@ class IdempotentProducer:
                 again.append(batch)
                 continue
             self._in_flight.popleft()
-            if not self._judge(batch, part, after_failure=bool(again)):
+            if not self._judge(batch, part, after_failure=bool(again) or overtakes):
                 again.append(batch)
         self._waiting.extendleft(reversed(again))
 

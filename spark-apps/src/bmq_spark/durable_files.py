@@ -12,11 +12,13 @@ import shutil
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import BinaryIO, Final
+from typing import BinaryIO, Final, TypeVar
 
 from bmq.errors import NotApplied
 from bmq.runtime.file_io import REMEDIES, open_folder, sync_file
 
+T = TypeVar("T")
+TRIES_MAX: Final = 3
 _HALF_WRITTEN: Final = re.compile(r"(^|/)\.[^/]+\.[0-9a-f]{16}\.tmp$")
 
 
@@ -26,25 +28,46 @@ def create_file(path: Path, content: bytes, *, root: Path) -> bool:
 
     Raises NotApplied (one line).
     """
-    with _refusals(path), _staged(path, lambda staged: _write(staged, content)) as staging:
+
+    def link(staging: Path) -> bool:
         try:
             os.link(staging, path)
         except FileExistsError:
             return path.read_bytes() == content
-        _sync_folders(path, root)
-    return True
+        return True
+
+    with _refusals(path):
+        is_there = _placed(path, lambda staged: _write(staged, content), link)
+        if is_there:
+            _sync_folders(path, root)
+    return is_there
 
 
 def replace_file(path: Path, source: Path, *, root: Path) -> None:
     """Makes `path` a copy of `source` at once. Raises NotApplied (one line)."""
-    with _refusals(path), _staged(path, lambda staged: _copy(staged, source)) as staging:
-        os.replace(staging, path)
+    with _refusals(path):
+        _placed(path, lambda staged: _copy(staged, source), lambda staging: os.replace(staging, path))
         _sync_folders(path, root)
 
 
 def is_half_written(key: str) -> bool:
     """Whether a name in a folder is that of a file that is being written, or that a killed process left."""
     return _HALF_WRITTEN.search(key) is not None
+
+
+def _placed(path: Path, fill: Callable[[BinaryIO], None], place: Callable[[Path], T]) -> T:
+    """What `place` does with the staged file. It is written again where somebody took it away before: a vacuum that is
+    told to take what is being written for old, or whose clock is ahead.
+    """
+    for _ in range(TRIES_MAX - 1):
+        with _staged(path, fill) as staging:
+            try:
+                return place(staging)
+            except FileNotFoundError:
+                if staging.exists():
+                    raise
+    with _staged(path, fill) as staging:
+        return place(staging)
 
 
 @contextmanager

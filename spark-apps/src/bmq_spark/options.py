@@ -17,6 +17,7 @@ FORMATS: Final = ("bytes", "string", "json", "avro", "protobuf")
 KEY_FORMATS: Final = ("bytes", "string")
 SOURCES: Final = ("kafka", "bmq")
 STARTS: Final = ("earliest", "latest")
+CLIENT_ID: Final = "bmq-spark"
 _TIMES_MS: Final = {"ms": 1, "s": 1000, "m": 60_000, "h": 3_600_000, "d": 86_400_000}
 _SIZES: Final = {
     "": 1,
@@ -68,7 +69,7 @@ class JobOptions:
     @property
     def client_id(self) -> str:
         """By which bmq's proxies know the lane."""
-        return f"bmq-spark,lane={self.lane}" if self.lane else "bmq-spark"
+        return f"{CLIENT_ID},lane={self.lane}" if self.lane else CLIENT_ID
 
 
 def add_shared_arguments(parser: argparse.ArgumentParser, *, job: str, topics_required: bool = True) -> None:

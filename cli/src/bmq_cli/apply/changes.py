@@ -57,7 +57,7 @@ class Outcome:
             "name": metadata.name,
             "action": self.action,
             "dry_run": dry_run,
-            "changes": [{"field": one.field, "before": one.before, "after": one.after} for one in self.differences],
+            "changes": [one.document() for one in self.differences],
             "notes": list(self.notes),
         }
 
@@ -158,7 +158,7 @@ class Applier:
 
     def _lane(self, lane: Lane) -> Outcome:
         name = lane.lane_name
-        notes = _needs_kubernetes(lane.spec, {"cluster_ref", "lane_name", "ttl_seconds", "fallback", "reads"})
+        notes = _needs_kubernetes(lane.spec, {"cluster_ref", "lane_name", "ttl_seconds", "fallback", "parent", "reads"})
         view = self._present(pages.lane(name), "lane", name)
         # Whether the lane has brokers of its own depends on whether somebody starts some: as it is, it stays.
         body = lane_body(lane.spec, own_brokers=view is not None and view["own_brokers"])

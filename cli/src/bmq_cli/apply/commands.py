@@ -7,10 +7,12 @@ import typer
 
 from bmq_cli.apply.changes import CHANGED, CREATED, FAILED, UNCHANGED, Applier, Outcome
 from bmq_cli.apply.documents import Document, Documents, cluster_of, read_documents
+from bmq_cli.cluster.nested_lanes import depths
 from bmq_cli.cluster.session import ClusterSession, with_cluster
 from bmq_cli.terminal.exit_codes import CommandFailed, ExitCode
 from bmq_cli.terminal.output import Cell, Column, Output, counted
 from bmq_cli.topics.commands import raise_failures
+from bmq_resources.lane import Lane
 
 _ORDER: Final = ("Cluster", "Topic", "Lane", "Channel", "ParquetSink")
 _COLUMNS: Final = (
@@ -58,7 +60,7 @@ def apply(
     applier = Applier(session.client, dry_run=dry_run)
     outcomes: list[Outcome] = []
     failures: list[CommandFailed] = []
-    for document in sorted(chosen, key=lambda one: _ORDER.index(one.resource.kind)):
+    for document in _in_order(chosen):
         try:
             outcomes.append(applier.apply(document))
         except CommandFailed as failure:
@@ -71,6 +73,18 @@ def apply(
     for line in documents.passed_over:
         session.output.note(f"passed over, Kubernetes' own: {line}")
     raise_failures(failures)
+
+
+def _in_order(documents: Sequence[Document]) -> list[Document]:
+    """What others need comes first: also the lane that another one is nested in."""
+    lanes = [document.resource for document in documents if isinstance(document.resource, Lane)]
+    depth = depths({lane.lane_name: lane.spec.parent for lane in lanes})
+
+    def place(document: Document) -> tuple[int, int]:
+        resource = document.resource
+        return _ORDER.index(resource.kind), depth(resource.lane_name) if isinstance(resource, Lane) else 0
+
+    return sorted(documents, key=place)
 
 
 def _of_cluster(documents: Documents, wanted: str | None) -> Sequence[Document]:

@@ -25,7 +25,7 @@ from bmq_resources.topic import Topic
 
 FILE_BYTES_MAX: Final = 16 << 20
 SUFFIXES: Final = (".yaml", ".yml", ".json")
-_KINDS: Final = {kind.__name__: kind for kind in (*KINDS, Channel)}
+_KINDS: Final = {kind.__name__: kind for kind in KINDS}
 _VALUES_MAX: Final = 100_000
 """How many values one document may have: YAML's references make a short text as long as one likes."""
 

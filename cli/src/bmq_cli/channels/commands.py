@@ -1,15 +1,19 @@
 """`bmq channels`: create, list, describe, alter, delete. By the admin REST API."""
 
 import json
+import os
 from datetime import UTC, datetime
 from typing import Annotated, Any, Final, Literal
 
 import typer
 
+from bmq.naming.bearer import watching_token
 from bmq_admin import pages
 from bmq_cli.channels.fields import with_fields
+from bmq_cli.cluster.client import TOKEN_VARIABLE
 from bmq_cli.cluster.deleting import delete_each
-from bmq_cli.cluster.session import ClusterSession, with_cluster
+from bmq_cli.cluster.session import ClusterSession, TokenOption, with_cluster
+from bmq_cli.terminal.exit_codes import CommandFailed, ExitCode
 from bmq_cli.terminal.output import Column, fields
 from bmq_cli.topics.commands import confirm
 
@@ -119,6 +123,19 @@ def alter(
     session.output.document(changed)
     same = changed["version"] == present["version"]
     session.output.text(f"channel {name} is so already" if same else f"changed channel {name}")
+
+
+@app.command()
+def token(*, token: TokenOption = None) -> None:
+    """Print what sidecars may present to follow the channels, and nothing else: it is made of the nodes' token, without
+    asking them, and ends with it.
+    """
+    given = token or os.environ.get(TOKEN_VARIABLE, "")
+    if not given:
+        raise CommandFailed(
+            "--token", "it is missing", f"set ${TOKEN_VARIABLE} to one of the nodes' tokens", code=ExitCode.USAGE
+        )
+    print(watching_token(given))
 
 
 @app.command()

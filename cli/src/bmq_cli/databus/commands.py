@@ -18,7 +18,9 @@ from bmq_cli.terminal.exit_codes import CommandFailed, ExitCode
 from bmq_node.configuration.addresses import address_of, address_text
 
 app = typer.Typer(
-    name="databus", help="A sidecar that takes messages by HTTP and writes them to a cluster.", no_args_is_help=True
+    name="databus",
+    help="A sidecar that takes messages by HTTP or gRPC and writes them to a cluster.",
+    no_args_is_help=True,
 )
 app.add_typer(spool_commands.app)
 explain_command.add_to(app)
@@ -39,10 +41,28 @@ def serve(
         typer.Option(
             metavar="FILE",
             envvar="BMQ_DATABUS_CHANNELS",
-            help="The channels: YAML documents of kind Channel. Or --control-plane.",
+            help="The channels: YAML documents of kind Channel. Or --control-plane, or --any-topic.",
             show_default=False,
         ),
     ] = None,
+    any_topic: Annotated[
+        bool,
+        typer.Option(
+            "--any-topic",
+            envvar="BMQ_DATABUS_ANY_TOPIC",
+            help="Each topic of the cluster that there is takes messages by its name, where no channel of that name is "
+            "declared: alone, or beside --channels or --control-plane.",
+        ),
+    ] = False,
+    any_topic_lane_header: Annotated[
+        str,
+        typer.Option(
+            metavar="NAME",
+            envvar="BMQ_DATABUS_ANY_TOPIC_LANE_HEADER",
+            help="With --any-topic: the header, of a message or its request, that names the lane it is written in.",
+            show_default=False,
+        ),
+    ] = "",
     control_plane: Annotated[
         list[str] | None,
         typer.Option(
@@ -78,6 +98,29 @@ def serve(
     unix: Annotated[
         Path | None, typer.Option(metavar="PATH", help="A Unix socket for the same.", show_default=False)
     ] = None,
+    grpc_listen: Annotated[
+        str,
+        typer.Option(
+            metavar="HOST:PORT",
+            envvar="BMQ_DATABUS_GRPC_LISTEN",
+            help="Another address, where applications call it by gRPC: bmq.databus.v1.Databus.",
+            show_default=False,
+        ),
+    ] = "",
+    grpc_unix: Annotated[
+        Path | None,
+        typer.Option(metavar="PATH", help="A Unix socket where they call it by gRPC.", show_default=False),
+    ] = None,
+    health_listen: Annotated[
+        str,
+        typer.Option(
+            metavar="HOST:PORT",
+            envvar="BMQ_DATABUS_HEALTH_LISTEN",
+            help="Another address, which serves /livez, /readyz and /metrics alone: for those who watch it from "
+            "elsewhere, while applications write to a loopback.",
+            show_default=False,
+        ),
+    ] = "",
     spool: Annotated[
         Path | None,
         typer.Option(
@@ -115,6 +158,16 @@ def serve(
             help="How much each channel keeps of segments that the disk damaged; the newest stay.",
         ),
     ] = 128 << 20,
+    spool_bytes: Annotated[
+        int,
+        typer.Option(
+            metavar="N",
+            min=0,
+            envvar="BMQ_DATABUS_SPOOL_BYTES",
+            help="How much all channels of a control plane may keep in --spool together; one for which there is no "
+            "room is not served. 0: as much as they say.",
+        ),
+    ] = 0,
     empty_spools_seconds: Annotated[
         float,
         typer.Option(
@@ -127,28 +180,36 @@ def serve(
         ),
     ] = 0,
 ) -> None:
-    """Take messages by HTTP until it is stopped. docs/databus.md says how they are written."""
+    """Take messages by HTTP, and by gRPC, until it is stopped. docs/databus.md says how they are written."""
     from bmq_databus.channels.files import channels_of
-    from bmq_databus.control_plane.following import ControlPlane, token_in
+    from bmq_databus.channels.topics import topic_rule
     from bmq_databus.errors import DatabusError
     from bmq_databus.serving import Settings
     from bmq_databus.serving import serve as serve_databus
     from bmq_databus.spool.aside import AsideLimits
 
     configure_logging()
-    try:
-        host, port = address_of(listen)
-    except ValueError:
-        raise ConfigurationError(f"--listen {listen}: write HOST:PORT, for example {DEFAULT_LISTEN}") from None
+    host, port = _address(listen, "--listen")
     check_addresses(bootstrap_servers)
-    if (channels is None) == (not control_plane):
+    if channels is not None and control_plane:
         raise ConfigurationError("say where channels come from: either --channels FILE or --control-plane URL")
+    if channels is None and not control_plane and not any_topic:
+        raise ConfigurationError(
+            "say where channels come from: --channels FILE or --control-plane URL; or --any-topic, for topics by their "
+            "names"
+        )
+    if any_topic_lane_header and not any_topic:
+        raise ConfigurationError("--any-topic-lane-header is of topics by their names: say --any-topic, too")
     followed = None
     if control_plane:
+        from bmq_databus.control_plane.configuration import Room
+        from bmq_databus.control_plane.following import ControlPlane, token_in
+
         if (folder := state or spool) is None:
             raise ConfigurationError("--control-plane: say --state DIR, where the last known channels are kept")
         urls = [_checked_url(url) for url in control_plane]
-        followed = ControlPlane(urls=urls, state=folder, token_file=control_plane_token_file)
+        room = Room(disk_bytes=spool_bytes or None, aside_bytes=refused_bytes + damaged_bytes)
+        followed = ControlPlane(urls=urls, state=folder, token_file=control_plane_token_file, room=room)
         token_in(control_plane_token_file)
     settings = Settings(
         bootstrap_servers=bootstrap_servers,
@@ -156,22 +217,38 @@ def serve(
         host=host,
         port=port,
         unix=unix,
+        grpc=_address(grpc_listen, "--grpc-listen") if grpc_listen else None,
+        grpc_unix=grpc_unix,
+        health=_address(health_listen, "--health-listen") if health_listen else None,
         spool=spool,
         token_file=token_file,
+        any_topic=topic_rule(any_topic_lane_header) if any_topic else None,
         control_plane=followed,
         aside=AsideLimits(refused_bytes_max=refused_bytes, damaged_bytes_max=damaged_bytes),
         empty_spools_s=empty_spools_seconds,
     )
 
+    def say(host: str, port: int, grpc_port: int | None) -> None:
+        print(f"databus listens on {address_text(host, port)}", flush=True)
+        if settings.grpc is not None and grpc_port is not None:
+            print(f"gRPC at {address_text(settings.grpc[0], grpc_port)}", flush=True)
+
     async def main(stop: asyncio.Event) -> int:
         settle()
-        return await serve_databus(settings, stop, clock=SystemClock(), rng=SystemRng(), listens=_say)
+        return await serve_databus(settings, stop, clock=SystemClock(), rng=SystemRng(), listens=say)
 
     try:
         code = run_service(main)
     except DatabusError as error:
         raise CommandFailed("databus", str(error), code=ExitCode.USAGE) from error
     raise typer.Exit(code)
+
+
+def _address(text: str, option: str) -> tuple[str, int]:
+    try:
+        return address_of(text)
+    except ValueError:
+        raise ConfigurationError(f"{option} {text}: write HOST:PORT, for example {DEFAULT_LISTEN}") from None
 
 
 def _checked_url(url: str) -> str:
@@ -183,7 +260,3 @@ def _checked_url(url: str) -> str:
     if not usable or "@" in url:
         raise ConfigurationError(f"--control-plane {url[:200]}: write http://HOST:PORT of an admin address")
     return url.rstrip("/")
-
-
-def _say(host: str, port: int) -> None:
-    print(f"databus listens on {address_text(host, port)}", flush=True)

@@ -38,11 +38,31 @@ def explain(
         Path, typer.Option("--message", metavar="FILE", help="The message's value as it is; - is standard input.")
     ],
     channels: Annotated[
-        Path,
+        Path | None,
         typer.Option(
-            metavar="FILE", envvar="BMQ_DATABUS_CHANNELS", help="The channels: YAML documents of kind Channel."
+            metavar="FILE",
+            envvar="BMQ_DATABUS_CHANNELS",
+            help="The channels: YAML documents of kind Channel.",
+            show_default=False,
         ),
-    ],
+    ] = None,
+    any_topic: Annotated[
+        bool,
+        typer.Option(
+            "--any-topic",
+            envvar="BMQ_DATABUS_ANY_TOPIC",
+            help="The sidecar is started with it: CHANNEL is a topic where it is no channel.",
+        ),
+    ] = False,
+    any_topic_lane_header: Annotated[
+        str,
+        typer.Option(
+            metavar="NAME",
+            envvar="BMQ_DATABUS_ANY_TOPIC_LANE_HEADER",
+            help="As the sidecar is started with it.",
+            show_default=False,
+        ),
+    ] = "",
     header: Annotated[
         list[str] | None,
         typer.Option(
@@ -67,19 +87,37 @@ def explain(
     Exit code 0: it would be written; 1: it would not; 3: there is no such channel.
     """
     from bmq_databus.channels.files import channels_of
+    from bmq_databus.channels.topics import check_topic, topic_channel, topic_rule
+    from bmq_databus.errors import DatabusError
     from bmq_databus.messages.forms import NewMessage
 
-    known = channels_of(channels)
-    if channel not in known:
+    if channels is None and not any_topic:
+        raise ConfigurationError("say which channels there are: --channels FILE, or --any-topic")
+    known = {} if channels is None else channels_of(channels)
+    explained = _Explained()
+    if channel in known:
+        by = known[channel]
+    elif not any_topic:
         names = ", ".join(sorted(known)[:10])
         raise CommandFailed(f"channel {channel}", f"{channels} has {names}", code=ExitCode.NOT_FOUND)
+    elif theirs := [one.name for one in known.values() if channel in one.topics]:
+        raise CommandFailed(
+            f"topic {channel}", f"it is written by channel {', '.join(theirs)} alone", code=ExitCode.NOT_FOUND
+        )
+    else:
+        try:
+            check_topic(channel)
+        except DatabusError as error:
+            raise CommandFailed(f"topic {channel[:200]}", str(error), code=ExitCode.NOT_FOUND) from None
+        by = topic_channel(channel, topic_rule(any_topic_lane_header))
+        explained.steps.append(("topic", "no channel is declared: the topic is one, where the cluster has it"))
     new = NewMessage(
         key=None if key is None else key.encode(),
         value=_value_of(message),
         headers=tuple(map(_header_of, header or ())),
         partition=-1 if partition is None else partition,
     )
-    explained = _explained(known, known[channel], new)
+    _explain(explained, known, by, new)
     output.document(_document(channel, explained))
     output.table(_COLUMNS, explained.steps)
     for line in _lines(explained):
@@ -100,11 +138,10 @@ class _Explained:
     why_not: str = ""
 
 
-def _explained(known: "dict[str, Channel]", channel: "Channel", new: "NewMessage") -> _Explained:
+def _explain(explained: _Explained, known: "dict[str, Channel]", channel: "Channel", new: "NewMessage") -> None:
     from bmq_databus.channels.steps import Moment, Refused, StepsOfChannels, Write
     from bmq_databus.rules.rates import Ahead
 
-    explained = _Explained()
     at = Moment(now_s=0.0, now_ms=SystemClock().now_ms())
     steps = StepsOfChannels(known, random=SystemRng().random, now_s=lambda: at.now_s).of(channel)
     request = [(name.lower().encode(), value or b"") for name, value in new.headers]
@@ -121,7 +158,6 @@ def _explained(known: "dict[str, Channel]", channel: "Channel", new: "NewMessage
             explained.why_not = str(error)
         case _:
             explained.why_not = "it is sampled out; its writer is told that it was taken"
-    return explained
 
 
 def _document(channel: str, explained: _Explained) -> dict[str, Any]:

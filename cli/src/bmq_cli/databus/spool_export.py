@@ -22,6 +22,7 @@ from bmq_databus.backlog.exporting import (
     place_of,
 )
 from bmq_databus.http.bodies import BODY_BYTES_MAX
+from bmq_databus.spool.clusters import folder_of
 
 
 def export_spool(
@@ -40,7 +41,7 @@ def export_spool(
     with told_as_failures():
         name = the_one(root, channel)
         with _opened(to) as file:
-            exported = _export(root / name, file.write, refused=refused, damaged=damaged, after=place)
+            exported = _export(folder_of(root, name), file.write, refused=refused, damaged=damaged, after=place)
     _tell_exported(output, name, exported, damaged=damaged)
 
 

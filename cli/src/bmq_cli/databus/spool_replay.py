@@ -16,6 +16,7 @@ from bmq_cli.terminal.exit_codes import CommandFailed, ExitCode, SeveralFailed
 from bmq_cli.terminal.output import Output, counted
 from bmq_databus.backlog.channels import chosen
 from bmq_databus.backlog.replaying import Replay, Replayed
+from bmq_databus.spool.clusters import folder_of
 
 
 def replay_spool(
@@ -69,7 +70,7 @@ def _failures(root: Path, one: Replayed) -> Iterator[CommandFailed]:
         yield CommandFailed(
             f"channel {one.channel}",
             f"{counted(count, 'message')} refused for topic {topic}: {why}",
-            f"They are in {root / one.channel / 'refused.jsonl'}: `replay --refused` tries them again",
+            f"They are in {folder_of(root, one.channel) / 'refused.jsonl'}: `replay --refused` tries them again",
         )
     if one.damaged or one.set_aside:
         lost = f", and {counted(one.damaged, 'message')} of them cannot be read" if one.damaged else ""

@@ -1,22 +1,39 @@
-"""`bmq lanes`: create, list, describe, delete. By the admin REST API: Kafka's protocol has no word for them."""
+"""`bmq lanes`: create, list, describe, routes, promote, delete. By the admin REST API: Kafka's protocol has no word for
+them.
+"""
 
 import re
 from datetime import UTC, datetime
+from enum import StrEnum
 from typing import Annotated, Any, Final
 
 import typer
 
 from bmq_admin import pages
 from bmq_cli.cluster.deleting import delete_each
+from bmq_cli.cluster.nested_lanes import innermost_first
 from bmq_cli.cluster.session import ClusterSession, with_cluster
+from bmq_cli.lanes.promote import promote
+from bmq_cli.lanes.routes import routes
 from bmq_cli.terminal.exit_codes import CommandFailed, ExitCode
 from bmq_cli.terminal.output import Column, Output, counted, fields
 from bmq_cli.terminal.sizes import size_text
 from bmq_cli.topics.commands import confirm
 
 app = typer.Typer(
-    name="lanes", help="Create, list, describe and delete lanes: lines of traffic of their own.", no_args_is_help=True
+    name="lanes",
+    help="Create, list, describe, promote and delete lanes: lines of traffic of their own. Show where their messages "
+    "go.",
+    no_args_is_help=True,
 )
+
+
+class Fallback(StrEnum):
+    """What happens to messages that nobody in a lane consumes."""
+
+    NONE = "none"
+    BASE = "base"
+
 
 LaneName = Annotated[str, typer.Argument(metavar="NAME", help="The lane.")]
 LaneNames = Annotated[list[str], typer.Argument(metavar="NAME...", help="The lanes.")]
@@ -27,6 +44,7 @@ _COLUMNS: Final = (
     Column(title="EXPIRES"),
     Column(title="BROKERS"),
     Column(title="READS BASE"),
+    Column(title="NESTED IN"),
     Column(title="PROXIES"),
 )
 _TTL: Final = re.compile(r"([0-9]{1,9})([smhd]?)")
@@ -57,6 +75,23 @@ def create(
             help="Let its clients read these topics of the base (* for any characters); may be repeated.",
         ),
     ] = None,
+    fallback: Annotated[
+        Fallback | None,
+        typer.Option(
+            "--fallback",
+            help="What happens to messages that nobody in the lane consumes: none, they stay in it; base, they go on "
+            "to the base's topic of the same name. It cannot be changed later.  [default: none, base with --parent]",
+        ),
+    ] = None,
+    parent: Annotated[
+        str,
+        typer.Option(
+            "--parent",
+            metavar="NAME",
+            help="Nest it in this lane: what nobody in the new one consumes goes on to this one first, and from there "
+            "as that falls back. It cannot be changed later.",
+        ),
+    ] = "",
     bytes_per_second: Annotated[
         int,
         typer.Option(
@@ -66,6 +101,43 @@ def create(
             help="How much of the base all of them read at most, on each proxy.",
         ),
     ] = _BYTES_PER_SECOND,
+    write_bytes_per_second: Annotated[
+        int,
+        typer.Option(
+            "--write-bytes-per-second",
+            min=0,
+            metavar="N",
+            help="How much all of its clients together write at most, on each proxy. 0: no bound.",
+        ),
+    ] = 0,
+    read_bytes_per_second: Annotated[
+        int,
+        typer.Option(
+            "--read-bytes-per-second",
+            min=0,
+            metavar="N",
+            help="How much all of its clients together read at most, on each proxy. 0: no bound.",
+        ),
+    ] = 0,
+    partitions_max: Annotated[
+        int,
+        typer.Option(
+            "--partitions-max",
+            min=0,
+            metavar="N",
+            help="How many partitions all of its own topics have together at most. 0: no bound.",
+        ),
+    ] = 0,
+    storage_bytes: Annotated[
+        int,
+        typer.Option(
+            "--storage-bytes",
+            min=0,
+            metavar="N",
+            help="How many bytes so many partitions keep together at most, each an equal part. Needs --partitions-max. "
+            "0: no bound.",
+        ),
+    ] = 0,
 ) -> None:
     """Create a lane. Clients are in it by lane=NAME in their client.id, or by a proxy that serves it alone; its topics
     come by themselves.
@@ -79,7 +151,17 @@ def create(
             "topics": reads_base or ["*"],
             "bytes_per_second": bytes_per_second,
         },
+        "fallback": str(fallback or (Fallback.BASE if parent else Fallback.NONE)),
     }
+    quota = {
+        "write_bytes_per_second": write_bytes_per_second,
+        "read_bytes_per_second": read_bytes_per_second,
+        "partitions": partitions_max,
+        "storage_bytes": storage_bytes,
+    }
+    # What is not asked for is left out: a cluster of an earlier version does not know it.
+    asked |= {"parent": parent} if parent else {}
+    asked |= {"quota": quota} if any(quota.values()) else {}
     made = session.client.ask(pages.create_lane(asked))
     session.output.document(made)
     session.output.text(
@@ -112,6 +194,10 @@ def describe(session: ClusterSession, name: LaneName) -> None:
     _show(session.output, lane)
 
 
+app.command()(with_cluster(routes))
+app.command()(with_cluster(promote))
+
+
 @app.command()
 @with_cluster
 def delete(
@@ -120,9 +206,12 @@ def delete(
     *,
     yes: Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")] = False,
 ) -> None:
-    """Delete lanes with their topics and groups. Their clients are refused from then on."""
+    """Delete lanes with their topics and groups. Their clients are refused from then on. One that others are nested in
+    is deleted after those, or together with them.
+    """
     confirm(f"delete {', '.join(names)} with all topics, records and groups?", yes=yes)
-    delete_each(session, "lane", names, pages.delete_lane)
+    parents = {lane["name"]: lane.get("parent", "") for lane in session.client.items("lanes")} if len(names) > 1 else {}
+    delete_each(session, "lane", innermost_first(names, parents), pages.delete_lane)
 
 
 def _seconds(text: str) -> int:
@@ -149,6 +238,7 @@ def _row(lane: dict[str, Any]) -> tuple[str | int | None, ...]:
         _time(lane["expires_ms"]),
         lane["pool"] or "shared",
         _reads(lane),
+        lane.get("parent") or None,
         _listed(lane["proxies"]),
     )
 
@@ -162,6 +252,12 @@ def _show(output: Output, lane: dict[str, Any]) -> None:
             [("brokers", lane["pool"] or "shared"), ("proxies", _listed(lane["proxies"])), ("reads base", _reads(lane))]
         )
     )
+    if lane["fallback"] != Fallback.NONE:
+        parent = lane.get("parent")
+        nobodys = f"go on to {f'lane {parent}' if parent else 'the base'}"
+        output.text(fields([("unread messages", nobodys)]))
+    if quota := _quota(lane):
+        output.text(fields([("quota", quota)]))
     output.text()
     output.text(f"{counted(len(lane['topic_names']), 'topic')}: {', '.join(lane['topic_names']) or '-'}")
     output.text(f"{counted(len(lane['group_ids']), 'group')}: {', '.join(lane['group_ids']) or '-'}")
@@ -170,6 +266,20 @@ def _show(output: Output, lane: dict[str, Any]) -> None:
 def _reads(lane: dict[str, Any]) -> str | None:
     reads = lane["reads_base"]
     return f"{','.join(reads['topics'])} at {size_text(reads['bytes_per_second'])}/s" if reads["enabled"] else None
+
+
+def _quota(lane: dict[str, Any]) -> str | None:
+    quota = lane.get("quota", {})
+    said = [
+        f"{verb} {size_text(quota[name])}/s"
+        for verb, name in (("write", "write_bytes_per_second"), ("read", "read_bytes_per_second"))
+        if quota.get(name)
+    ]
+    if most := quota.get("partitions"):
+        said.append(f"{lane['partitions']} of {counted(most, 'partition')}")
+    if most := quota.get("storage_bytes"):
+        said.append(f"keep {size_text(most)}")
+    return ", ".join(said) or None
 
 
 def _listed(numbers: list[int]) -> str | None:

@@ -22,6 +22,7 @@ from bmq.config.config_keys import (
     unknown_key,
 )
 from bmq.errors import InvalidConfig
+from bmq.naming.lane_choice import LaneChoice
 from bmq.naming.lanes import matches
 from bmq.naming.names import is_internal
 
@@ -37,6 +38,7 @@ from."""
 POOL: Final = "bmq.pool"
 VALIDATION: Final = "bmq.validation"
 FIRST_OFFSET: Final = "bmq.first.offset"
+LANE_HEADER: Final = "bmq.lane.header"
 READING_LANES_FIRST_OFFSET: Final = 10**15
 """Where the topics of a lane begin that has read the base's of that name: above every offset that the base's will ever
 have (at 100,000 records a second in 317 years), and exact as a double. So an offset says by itself which of the two it
@@ -239,6 +241,14 @@ _KEYS: Final = (
         read_only=True,
     ),
     config_key(
+        LANE_HEADER,
+        _STRING,
+        "",
+        "The header that names the lane of a record that clients of the base write, or a member of it "
+        "(baggage:lane): such a record goes to the lane's topic of this name. Empty: none does. It can be set when the "
+        "topic is made alone.",
+    ),
+    config_key(
         "file.delete.delay.ms",
         _LONG,
         60000,
@@ -386,9 +396,18 @@ def validate(configs: Mapping[str, str], *, internal: bool = False) -> dict[str,
             )
         if name == "cleanup.policy" and not internal:
             _check_cleanup(text, value)
+        if name == LANE_HEADER and text:
+            _check_lane_header(text)
         if name == POOL and text and POOL_NAME.fullmatch(text) is None:
             raise InvalidConfig(f"{POOL}={text[:64]}: {POOL_NAME_REMEDY}")
     return kept
+
+
+def _check_lane_header(text: str) -> None:
+    try:
+        LaneChoice.parse(text)
+    except InvalidConfig as error:
+        raise InvalidConfig(f"{LANE_HEADER}: {error}") from None
 
 
 def pinned(name: str, configs: Mapping[str, str]) -> Mapping[str, str]:

@@ -14,6 +14,7 @@ CHUNK_LINE_BYTES_MAX: Final = 1 << 10
 TRAILER_BYTES_MAX: Final = 8 << 10
 _CHUNK: Final = re.compile(rb"([0-9A-Fa-f]{1,15})[ \t]*(?:;[^\r\n]*)?\r\n")
 _END: Final = b"\r\n"
+_LINE_FEED: Final = b"\n"
 
 
 class BrokenChunks(Exception):
@@ -82,13 +83,15 @@ class ChunkedBody:
         return found.end()
 
     def _trailer(self, held: bytearray, at: int) -> int:
-        """Where the next of the lines behind the last chunk begins; the empty one ends the body."""
+        """Where the next of the lines behind the last chunk begins; the empty one ends the body. As in all lines of
+        headers a line feed alone ends one, too (RFC 9112, section 2.2): who sends that would wait for ever.
+        """
         left_bytes = TRAILER_BYTES_MAX - self._trailer_bytes
-        end = held.find(_END, at, at + left_bytes)
+        end = held.find(_LINE_FEED, at, at + left_bytes)
         if end < 0:
             if len(held) - at >= left_bytes:
                 raise BrokenChunks(f"its trailers have more than {TRAILER_BYTES_MAX} bytes")
             return at
-        self.is_over = end == at
-        self._trailer_bytes += end + len(_END) - at
-        return end + len(_END)
+        self.is_over = bytes(held[at:end]) in (b"", b"\r")
+        self._trailer_bytes += end + len(_LINE_FEED) - at
+        return end + len(_LINE_FEED)

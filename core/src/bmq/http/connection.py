@@ -10,7 +10,7 @@ from abc import abstractmethod
 from collections.abc import Hashable, Iterable
 from dataclasses import dataclass
 from http import HTTPStatus
-from typing import Any, Final
+from typing import Any, Final, cast
 
 import h11
 from uvicorn.protocols.http.flow_control import HIGH_WATER_LIMIT, FlowControl
@@ -71,6 +71,44 @@ class _Flow(FlowControl):
         super().resume_reading()
 
 
+class _Answers:
+    """A connection's transport, as what answers its requests writes to it: in one go what is written while it is held.
+    Each write is a call of the system otherwise, and an answer has two.
+    """
+
+    def __init__(self, transport: asyncio.Transport) -> None:
+        self._transport = transport
+        self._is_held = False
+        self._held: list[bytes] = []
+
+    def hold(self) -> None:
+        """Until `let_go`; nothing may wait, nor write beside it, in between."""
+        self._is_held = True
+
+    def let_go(self) -> None:
+        """What was written goes out."""
+        self._is_held = False
+        if self._held:
+            held, self._held = self._held, []
+            self._transport.write(b"".join(held))
+
+    def write(self, data: bytes) -> None:
+        """The event loop's."""
+        if self._is_held:
+            self._held.append(data)
+        else:
+            self._transport.write(data)
+
+    def is_closing(self) -> bool:
+        """The event loop's."""
+        return self._transport.is_closing()
+
+    def close(self) -> None:
+        """The event loop's: what was written goes out before."""
+        self.let_go()
+        self._transport.close()
+
+
 class BoundedConnection(H11Protocol):
     """A server's own says what its `bounds` are, what counts as a `party`, and what it answers to what it refuses."""
 
@@ -80,6 +118,7 @@ class BoundedConnection(H11Protocol):
     parts: Steps
     """Parts of bodies that are looked at, but for what came with its request's first lines."""
     flow: _Flow
+    answers: _Answers
 
     def __init__(self, *arguments: Any, **options: Any) -> None:
         super().__init__(*arguments, **options)
@@ -130,6 +169,16 @@ class BoundedConnection(H11Protocol):
         return self.is_idle or self.cycle.more_body or bool(self.transport.get_write_buffer_size())
 
     @property
+    def has_part(self) -> bool:
+        """Whether there is more of the body of the request that is under way, or its end: nobody waits for it."""
+        return self.cycle.message_event.is_set()
+
+    @property
+    def has_rest(self) -> bool:
+        """Whether all that is left of its body is there."""
+        return not self.cycle.more_body
+
+    @property
     def has_unread(self) -> bool:
         """Whether something came that was not handed over."""
         return bool(self._bytes)
@@ -143,6 +192,7 @@ class BoundedConnection(H11Protocol):
         """The event loop's."""
         super().connection_made(transport)
         self.flow = _Flow(self, transport)
+        self.answers = _Answers(transport)
         self._expect_request()
 
     def connection_lost(self, exc: Exception | None) -> None:
@@ -163,6 +213,7 @@ class BoundedConnection(H11Protocol):
 
     def on_response_complete(self) -> None:
         """uvicorn's."""
+        self.answers.let_go()  # before anything is told of what comes next
         self._expect_request()
         super().on_response_complete()
         if self._bytes:
@@ -231,6 +282,8 @@ class BoundedConnection(H11Protocol):
         if not self._may_take(self.begins):
             return
         super().data_received(self._bytes.take_head())
+        if self.cycle is not None:
+            self.cycle.transport = cast(asyncio.Transport, self.answers)
         self.head_taken()
         self._body_left_bytes, self._chunks = 0, None
         if self._is_within_body:

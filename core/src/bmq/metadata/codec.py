@@ -12,14 +12,34 @@ from uuid import UUID
 import msgspec
 
 from bmq.errors import Corrupt, FormatTooNew
-from bmq.metadata.derived import count_owners, count_ranges, find_colliding, find_moving, measure_configs
-from bmq.metadata.image import Image, Lane, Node, PartitionMeta, Topic
-from bmq.metadata.records import AnyRecord, Range
+from bmq.metadata.derived import (
+    count_lane_partitions,
+    count_owners,
+    count_ranges,
+    find_colliding,
+    find_moving,
+    find_turn_ids,
+    measure_configs,
+)
+from bmq.metadata.image import Image, Lane, Node, PartitionMeta, Topic, Turn
+from bmq.metadata.records import NO_QUOTA, AnyRecord, LaneQuota, Range, Whose
 from bmq.metadata.shared_map import SharedMap
 from bmq.storage.binary import checked, crc_of, encode_crc
 from bmq.storage.envelope import ENVELOPE_SIZE_BYTES, decode_envelope, encode_envelope
 from bmq.storage.numbered import numbered_key
-from bmq.values import NO_MANIFEST, NO_NODE, BrokerEpoch, LeaderEpoch, ManifestVersion, NodeId, Nonce, StreamId, TopicId
+from bmq.values import (
+    LANE_TURN_IDS,
+    NO_MANIFEST,
+    NO_NODE,
+    BrokerEpoch,
+    LeaderEpoch,
+    ManifestVersion,
+    NodeId,
+    Nonce,
+    StreamId,
+    TopicId,
+    TopicPartition,
+)
 
 PAYLOAD_VERSION: Final = 1
 SNAPSHOT_VERSION: Final = 1
@@ -108,6 +128,19 @@ class _LaneRow(msgspec.Struct, array_like=True):
     reads_base: tuple[str, ...] = ()
     reads_base_bytes_per_s: int = 0
     has_read_base: tuple[str, ...] | None = None
+    falls_back: bool = False
+    parent: str = ""
+    quota: LaneQuota = NO_QUOTA
+
+
+class _TurnRow(msgspec.Struct, array_like=True):
+    topic_id: UUID
+    partition: int
+    generation: int
+    whose: Whose
+    begin: int
+    producer_id: int
+    base_topic_id: UUID | None
 
 
 class _SnapshotBody(msgspec.Struct, array_like=True, kw_only=True):
@@ -139,6 +172,8 @@ class _SnapshotBody(msgspec.Struct, array_like=True, kw_only=True):
     next_lane: int = 1
     manifests: list[tuple[UUID, tuple[int, ...]]] = []
     copy: str = ""
+    turns: list[_TurnRow] = []
+    next_turn_id: int = LANE_TURN_IDS
 
 
 _snapshot_decoder: Final = msgspec.msgpack.Decoder(_SnapshotBody)
@@ -180,6 +215,8 @@ def encode_snapshot(image: Image, *, entry_nonce: Nonce, nonce: Nonce) -> list[b
         next_lane=image.next_lane,
         manifests=[(topic.topic_id, versions) for topic in image.topics.values() if any(versions := _versions(topic))],
         copy=image.copy,
+        turns=[_turn_row(tp, turn) for tp, turn in image.turns.items()],
+        next_turn_id=image.next_turn_id,
     )
     parts = [encode_envelope(magic=SNAPSHOT_MAGIC, version=SNAPSHOT_VERSION, nonce=nonce), _encoder.encode(body)]
     return [*parts, encode_crc(crc_of(parts))]
@@ -203,6 +240,7 @@ def decode_snapshot(data: bytes, *, what: str) -> tuple[Image, Nonce]:
     )
     configs = {(kind, name): configs for kind, name, configs in body.configs}
     lanes = {row.name: _lane(row) for row in body.lanes}
+    turns = {TopicPartition(TopicId(row.topic_id), row.partition): _turn(row) for row in body.turns}
     image = Image(
         position=body.position,
         cluster_id=body.cluster_id,
@@ -228,10 +266,14 @@ def decode_snapshot(data: bytes, *, what: str) -> tuple[Image, Nonce]:
         features=body.features,
         lanes=lanes,
         next_lane=body.next_lane,
+        turns=SharedMap(turns),
+        next_turn_id=body.next_turn_id,
+        turn_ids=SharedMap(find_turn_ids(turns)),
         owned_counts=count_owners(topics),
         range_counts=count_ranges(topics),
         moving=SharedMap(find_moving(topics)),
         colliding=SharedMap(find_colliding(topics)),
+        lane_partitions=count_lane_partitions(topics),
         config_bytes=measure_configs(topics, configs, lanes),
     )
     return image, Nonce(body.entry_nonce)
@@ -281,6 +323,9 @@ def _lane_row(lane: Lane) -> _LaneRow:
         reads_base=lane.reads_base,
         reads_base_bytes_per_s=lane.reads_base_bytes_per_s,
         has_read_base=lane.has_read_base,
+        falls_back=lane.falls_back,
+        parent=lane.parent,
+        quota=lane.quota,
     )
 
 
@@ -294,6 +339,25 @@ def _lane(row: _LaneRow) -> Lane:
         reads_base=row.reads_base,
         reads_base_bytes_per_s=row.reads_base_bytes_per_s,
         has_read_base=row.reads_base if row.has_read_base is None else row.has_read_base,
+        falls_back=row.falls_back,
+        parent=row.parent,
+        quota=row.quota,
+    )
+
+
+def _turn_row(tp: TopicPartition, turn: Turn) -> _TurnRow:
+    return _TurnRow(
+        tp.topic_id, tp.partition, turn.generation, turn.whose, turn.begin, turn.producer_id, turn.base_topic_id
+    )
+
+
+def _turn(row: _TurnRow) -> Turn:
+    return Turn(
+        whose=row.whose,
+        begin=row.begin,
+        generation=row.generation,
+        producer_id=row.producer_id,
+        base_topic_id=None if row.base_topic_id is None else TopicId(row.base_topic_id),
     )
 
 

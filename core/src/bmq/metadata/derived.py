@@ -4,7 +4,9 @@ fold.
 
 from collections.abc import Mapping
 
-from bmq.metadata.image import Lane, Topic, stream_of
+from bmq.metadata.image import Lane, Topic, Turn, stream_of
+from bmq.metadata.records import Whose
+from bmq.naming.lanes import BASE, lane_of
 from bmq.naming.names import collision_key, may_collide
 from bmq.values import NO_NODE, NodeId, StreamId, TopicId, TopicPartition
 
@@ -15,6 +17,15 @@ def count_owners(topics: Mapping[TopicId, Topic]) -> dict[NodeId, int]:
     for topic in topics.values():
         for meta in topic.partitions:
             counts[meta.node_id] = counts.get(meta.node_id, 0) + 1
+    return counts
+
+
+def count_lane_partitions(topics: Mapping[TopicId, Topic]) -> dict[str, int]:
+    """`Image.lane_partitions` from scratch."""
+    counts: dict[str, int] = {}
+    for topic in topics.values():
+        if (lane := lane_of(topic.name)) != BASE:
+            counts[lane] = counts.get(lane, 0) + len(topic.partitions)
     return counts
 
 
@@ -42,6 +53,11 @@ def find_moving(topics: Mapping[TopicId, Topic]) -> dict[TopicPartition, NodeId]
 def find_colliding(topics: Mapping[TopicId, Topic]) -> dict[str, str]:
     """`Image.colliding` from scratch."""
     return {collision_key(topic.name): topic.name for topic in topics.values() if may_collide(topic.name)}
+
+
+def find_turn_ids(turns: Mapping[TopicPartition, Turn]) -> dict[int, TopicPartition]:
+    """`Image.turn_ids` from scratch."""
+    return {turn.producer_id: tp for tp, turn in turns.items() if turn.whose is not Whose.LANE}
 
 
 def measure_configs(

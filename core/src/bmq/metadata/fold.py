@@ -11,7 +11,7 @@ from uuid import UUID
 
 from bmq.errors import Corrupt, FormatTooNew
 from bmq.metadata.derived import config_size, lane_size
-from bmq.metadata.image import HAS_READ_MAX, Image, Lane, Node, PartitionMeta, Topic, stream_of
+from bmq.metadata.image import HAS_READ_MAX, Image, Lane, Node, PartitionMeta, Topic, Turn, stream_of
 from bmq.metadata.records import (
     AnyRecord,
     ClusterCreated,
@@ -20,6 +20,7 @@ from bmq.metadata.records import (
     FencingBegun,
     LaneDeclared,
     LaneDeleted,
+    LaneTurned,
     LeaderAlive,
     LeaderElected,
     NodeCordoned,
@@ -38,8 +39,10 @@ from bmq.metadata.records import (
     TopicCollected,
     TopicCreated,
     TopicDeleted,
+    Whose,
 )
 from bmq.metadata.shared_map import SharedMap, Successor
+from bmq.naming.lanes import BASE, lane_of
 from bmq.naming.names import collision_key, may_collide
 from bmq.values import NO_NODE, BrokerEpoch, LeaderEpoch, ManifestVersion, NodeId, StreamId, TopicId, TopicPartition
 
@@ -86,6 +89,20 @@ def declared_lane(before: Lane | None, record: LaneDeclared) -> Lane:
         reads_base=record.reads_base,
         reads_base_bytes_per_s=record.reads_base_bytes_per_s,
         has_read_base=has_read if len(has_read) <= HAS_READ_MAX else ("*",),
+        falls_back=record.falls_back,
+        parent=record.parent,
+        quota=record.quota,
+    )
+
+
+def turn_of(record: LaneTurned) -> Turn:
+    """The turn that begins with LaneTurned."""
+    return Turn(
+        whose=record.whose,
+        begin=record.begin,
+        generation=record.generation,
+        producer_id=record.producer_id,
+        base_topic_id=None if record.base_topic_id is None else TopicId(record.base_topic_id),
     )
 
 
@@ -172,10 +189,14 @@ class _Builder:
         self._features = _Shared(image.features)
         self._lanes = _Shared(image.lanes)
         self._next_lane = image.next_lane
+        self._turns = _Leafed(image.turns)
+        self._next_turn_id = image.next_turn_id
+        self._turn_ids = _Leafed(image.turn_ids)
         self._owned_counts = _Shared(image.owned_counts)
         self._range_counts = _Shared(image.range_counts)
         self._moving = _Leafed(image.moving)
         self._colliding = _Leafed(image.colliding)
+        self._lane_partitions = _Shared(image.lane_partitions)
         self._config_bytes = image.config_bytes
         self._open: dict[TopicId, list[PartitionMeta]] = {}
 
@@ -209,10 +230,14 @@ class _Builder:
             features=self._features.now,
             lanes=self._lanes.now,
             next_lane=self._next_lane,
+            turns=self._turns.version(),
+            next_turn_id=self._next_turn_id,
+            turn_ids=self._turn_ids.version(),
             owned_counts=self._owned_counts.now,
             range_counts=self._range_counts.now,
             moving=self._moving.version(),
             colliding=self._colliding.version(),
+            lane_partitions=self._lane_partitions.now,
             config_bytes=self._config_bytes,
         )
 
@@ -254,6 +279,8 @@ class _Builder:
                 self._next_producer_id = record.next_producer_id
             case LaneDeclared() | LaneDeleted():
                 self._change_lanes(record)
+            case LaneTurned():
+                self._turn(record)
             case FeatureLevel():
                 self._features.write()[record.name] = record.level
             case LeaderElected():
@@ -339,6 +366,7 @@ class _Builder:
         if record.name in self._tombstones.now:
             del self._tombstones.write()[record.name]
         self._owned_counts.add(empty.node_id, record.partitions)
+        self._count_lanes(record.name, record.partitions)
         self._config_bytes += config_size(record.configs)
 
     def _add_partitions(self, record: PartitionsAdded) -> None:
@@ -350,14 +378,21 @@ class _Builder:
         partitions.extend([PartitionMeta(leader_epoch=epoch)] * added)
         if added:
             self._owned_counts.add(NO_NODE, added)
+            topic = self._topics.now.get(TopicId(record.topic_id))
+            assert topic is not None
+            self._count_lanes(topic.name, added)
 
     def _delete_topic(self, record: TopicDeleted) -> None:
         topic_id = TopicId(record.topic_id)
-        for index, meta in enumerate(self._partitions(record.topic_id)):
+        partitions = self._partitions(record.topic_id)
+        self._count_lanes(record.name, -len(partitions))
+        for index, meta in enumerate(partitions):
             self._owned_counts.add(meta.node_id, -1)
             self._count_ranges(meta.ranges, -1)
             if meta.moving_to != NO_NODE:
                 self._moving.write().pop(TopicPartition(topic_id, index))
+            if TopicPartition(topic_id, index) in self._turns.now:
+                self._end_turn(TopicPartition(topic_id, index))
         del self._open[topic_id]
         topic = self._topics.write().pop(topic_id)
         assert topic is not None
@@ -371,6 +406,10 @@ class _Builder:
         while len(tombstones) > TOMBSTONES_MAX:
             forgotten = tombstones.pop(next(iter(tombstones)))
             self._leader_epoch_floor = max(self._leader_epoch_floor, forgotten)
+
+    def _count_lanes(self, topic: str, partitions: int) -> None:
+        if (lane := lane_of(topic)) != BASE:
+            self._lane_partitions.add(lane, partitions)
 
     def _elect(self, record: LeaderElected) -> None:
         self._controller_epoch = record.controller_epoch
@@ -444,6 +483,21 @@ class _Builder:
         self._next_lane = max(self._next_lane, record.number + 1)
         lane = self._lanes.write()[record.name] = declared_lane(before, record)
         self._config_bytes += lane_size(lane)
+
+    def _turn(self, record: LaneTurned) -> None:
+        if not 0 <= record.partition < len(self._partitions(record.topic_id)):
+            raise _Unknown(f"partition {record.topic_id}/{record.partition}")
+        tp = TopicPartition(TopicId(record.topic_id), record.partition)
+        self._end_turn(tp)
+        turn = self._turns.write()[tp] = turn_of(record)
+        if turn.whose is not Whose.LANE:
+            self._turn_ids.write()[turn.producer_id] = tp
+            self._next_turn_id = max(self._next_turn_id, turn.producer_id + 1)
+
+    def _end_turn(self, tp: TopicPartition) -> None:
+        ended = self._turns.write().pop(tp)
+        if ended is not None and ended.whose is not Whose.LANE:
+            self._turn_ids.write().pop(ended.producer_id)
 
     def _change_configs(self, record: ConfigsChanged) -> None:
         if record.kind == "topic":

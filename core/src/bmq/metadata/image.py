@@ -4,14 +4,16 @@
 without a lock. The fold itself is in `bmq.metadata.fold`; what must hold of every image, in `bmq.metadata.invariants`.
 """
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Final
 from uuid import UUID
 
-from bmq.metadata.records import Range
+from bmq.metadata.records import NO_QUOTA, LaneQuota, Range, Whose
+from bmq.naming.lanes import lane_of, name_in_lane, overlay_name
 from bmq.naming.listeners import ListenerAddresses
 from bmq.values import (
+    LANE_TURN_IDS,
     NO_MANIFEST,
     NO_NODE,
     BrokerEpoch,
@@ -75,7 +77,25 @@ class Node:
     """Where clients reach its proxy by further listeners."""
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Turn:
+    """Whose turn what a partition of a lane's topic has from `begin` on is (docs/decisions/0052)."""
+
+    whose: Whose = Whose.LANE
+    begin: int = 0
+    generation: int = 0
+    """How many turns there were before."""
+    producer_id: int = -1
+    """As whom it is handed over, while it is the base's."""
+    base_topic_id: TopicId | None = None
+    """The topic to which it is."""
+
+
+FIRST_TURN: Final = Turn()
+"""That of every partition of which nothing else is said."""
 HAS_READ_MAX: Final = 64
+NESTED_MAX: Final = 8
+"""Lanes may be nested so deep: one in another, that in a third."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -92,6 +112,12 @@ class Lane:
     reads_base_bytes_per_s: int = 0
     has_read_base: tuple[str, ...] = ()
     """Every pattern that `reads_base` ever had, at most HAS_READ_MAX; ("*",) where there were more."""
+    falls_back: bool = False
+    """Whether what nobody in it consumes goes on to the lane that it is nested in, or to the base."""
+    parent: str = ""
+    """The lane that it is nested in, which is there for as long as this one; "": none."""
+    quota: LaneQuota = NO_QUOTA
+    """How much it may take of the cluster."""
 
     @property
     def expires_ms(self) -> int | None:
@@ -141,6 +167,12 @@ class Image:
     lanes: Mapping[str, Lane] = field(default_factory=dict)
     next_lane: int = 1
     """The number of the next lane: those below were given."""
+    turns: Mapping[TopicPartition, Turn] = field(default_factory=dict)
+    """Whose turn it is, of partitions of lanes' topics that had more than the first one."""
+    next_turn_id: int = LANE_TURN_IDS
+    """The producer id of the next turn of the base's."""
+    turn_ids: Mapping[int, TopicPartition] = field(default_factory=dict)
+    """Derived: the partitions of lanes by the producer ids of their turns, while those are the base's."""
     owned_counts: Mapping[NodeId, int] = field(default_factory=dict)
     """Derived: how many partitions each node owns; -1 counts those without an owner."""
     range_counts: Mapping[StreamId, int] = field(default_factory=dict)
@@ -150,6 +182,8 @@ class Image:
     """Derived: partitions under a planned move, with where it leads."""
     colliding: Mapping[str, str] = field(default_factory=dict)
     """Derived: names that may collide with others, by `names.collision_key`."""
+    lane_partitions: Mapping[str, int] = field(default_factory=dict)
+    """Derived: how many partitions each lane's own topics have together; lanes without one are not there."""
     config_bytes: int = 0
     """Derived: what all configurations take, topics' and others', and the patterns of lanes."""
 
@@ -164,6 +198,49 @@ class Image:
         if topic is None or not 0 <= tp.partition < len(topic.partitions):
             return None
         return topic.partitions[tp.partition]
+
+    def falls_back(self, topic: str) -> bool:
+        """Whether what nobody in the topic's lane consumes of it goes on to what is beneath."""
+        lane = self.lanes.get(lane_of(topic))
+        return lane is not None and lane.falls_back
+
+    def goes_on_to(self, topic: Topic) -> Topic | None:
+        """The topic to which goes what nobody in its lane consumes: the one of the lane that this is nested in, else
+        the base's. None: there is none (yet).
+        """
+        lane = self.lanes.get(lane_of(topic.name))
+        return None if lane is None else self.topic(overlay_name(lane.parent, name_in_lane(topic.name)))
+
+    def beneath(self, lane: Lane, name: str) -> Topic | None:
+        """The topic that a lane's own one of this name lies above, in whose shape it is made: of the nearest of the
+        lanes that it is nested in, one in the other, that has its own; else the base's.
+        """
+        for parent in self.parents(lane):
+            if (own := self.topic(overlay_name(parent.name, name))) is not None:
+                return own
+        return self.topic(name)
+
+    def rooted_in(self, lane: Lane, name: str) -> Topic | None:
+        """The topic of whose id a lane's own one of this name tells: the base's, else that of the outermost of the
+        lanes that it is nested in. So its id stays the same where one between the two gets its own.
+        """
+        if (base := self.topic(name)) is not None:
+            return base
+        found = (self.topic(overlay_name(parent.name, name)) for parent in reversed(list(self.parents(lane))))
+        return next(filter(None, found), None)
+
+    def parents(self, lane: Lane) -> Iterator[Lane]:
+        """The lanes that it is nested in, the nearest first."""
+        for _ in range(NESTED_MAX):
+            parent = self.lanes.get(lane.parent)
+            if parent is None:
+                return
+            yield parent
+            lane = parent
+
+    def turn(self, tp: TopicPartition) -> Turn:
+        """Whose turn it is of a partition of a lane's topic."""
+        return self.turns.get(tp, FIRST_TURN)
 
     def ranges_in(self, stream: StreamId) -> dict[TopicPartition, tuple[Range, ...]]:
         """What partitions must still read of the stream; its owner, where it lives, keeps those objects. O(partitions)

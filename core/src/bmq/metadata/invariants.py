@@ -10,10 +10,13 @@ from typing import Final
 
 from bmq.errors import FormatError
 from bmq.metadata.channels import changed_names, channel, revision
-from bmq.metadata.image import Image, PartitionMeta, Topic, stream_of
+from bmq.metadata.image import FIRST_TURN, Image, PartitionMeta, Topic, stream_of
+from bmq.metadata.records import Whose
 from bmq.metadata.shared_map import differences
 from bmq.naming.lanes import BASE, lane_of
 from bmq.values import NO_NODE, BrokerEpoch, NodeId, TopicPartition
+
+_NEXT_TURN: Final = {Whose.LANE: Whose.BASE, Whose.BASE: Whose.CLOSING, Whose.CLOSING: Whose.LANE}
 
 
 class InvariantBroken(FormatError):
@@ -65,7 +68,7 @@ class _Step:
 
 
 def _numbers_never_go_back(step: _Step) -> Iterator[str]:
-    for name in ("position", "controller_epoch", "next_producer_id", "leader_epoch_floor", "next_lane"):
+    for name in ("position", "controller_epoch", "next_producer_id", "leader_epoch_floor", "next_lane", "next_turn_id"):
         before, after = getattr(step.old, name), getattr(step.new, name)
         if after < before:
             yield f"{name} went from {before} to {after}"
@@ -254,6 +257,31 @@ def _who_moves_has_an_owner(image: Image, before: PartitionMeta | None, after: P
     return None
 
 
+def _turns_follow_each_other(step: _Step) -> Iterator[str]:
+    if step.old.turns is step.new.turns:
+        return
+    for tp, before, turn in differences(step.old.turns, step.new.turns).changed:
+        topic = step.new.topics.get(tp.topic_id)
+        if topic is None or not 0 <= tp.partition < len(topic.partitions) or lane_of(topic.name) == BASE:
+            yield f"{tp} has a turn, and is no partition of a lane's topic"
+        first = before if before is not None else FIRST_TURN
+        if turn == first:
+            continue  # read anew
+        if turn.begin < first.begin:
+            yield f"the turn of {tp} began at {first.begin}, and begins at {turn.begin}"
+        if step.old.position and turn.generation <= first.generation:
+            yield f"{tp} has turn {turn.generation} after turn {first.generation}"
+        if step.old.position and turn.generation == first.generation + 1:  # in one entry there may be several
+            if turn.whose is not _NEXT_TURN[first.whose]:
+                yield f"the turn of {tp} was the {first.whose}'s, and is the {turn.whose}'s"
+            if turn.whose is Whose.CLOSING and turn.producer_id != first.producer_id:
+                yield f"the turn of {tp} that closes has the producer id {turn.producer_id} and not {first.producer_id}"
+            if turn.whose is Whose.BASE and not step.old.next_turn_id <= turn.producer_id < step.new.next_turn_id:
+                yield f"the turn of {tp} has the producer id {turn.producer_id}, which was given before"
+        if turn.whose is not Whose.LANE and step.new.turn_ids.get(turn.producer_id) != tp:
+            yield f"the producer id {turn.producer_id} of {tp} leads to {step.new.turn_ids.get(turn.producer_id)}"
+
+
 WHOLE: Final[dict[str, Callable[[_Step], Iterator[str]]]] = {
     "numbers never go back": _numbers_never_go_back,
     "channels are numbered in order": _channels_are_numbered_in_order,
@@ -271,6 +299,7 @@ WHOLE: Final[dict[str, Callable[[_Step], Iterator[str]]]] = {
     "owners are registered": _owners_are_registered,
     "lanes' topics have a lane": _lanes_topics_have_a_lane,
     "lane numbers are never reused": _lane_numbers_are_never_reused,
+    "turns follow each other": _turns_follow_each_other,
 }
 EACH_PARTITION: Final[dict[str, Callable[[Image, PartitionMeta | None, PartitionMeta], str | None]]] = {
     "leader epochs never go back": _leader_epochs_never_go_back,

@@ -5,6 +5,8 @@ On disk one flat-log entry holds a msgpack array of records, each a msgpack arra
 what a newer controller meant.
 """
 
+from enum import StrEnum
+from typing import Final
 from uuid import UUID
 
 import msgspec
@@ -221,11 +223,34 @@ class ProducerIdsAllocated(Record, frozen=True, tag="producer-ids"):
     next_producer_id: int
 
 
+class LaneQuota(msgspec.Struct, frozen=True, array_like=True):
+    """How much a lane may take of the cluster; 0: as much as there is.
+
+    `write_bytes_per_s`, `read_bytes_per_s`: what all of its clients together write and read, on each proxy.
+    `partitions`: of all of its own topics together. `storage_bytes`: what all of these partitions keep, each an equal
+    part of it.
+    """
+
+    write_bytes_per_s: int = 0
+    read_bytes_per_s: int = 0
+    partitions: int = 0
+    storage_bytes: int = 0
+
+    @property
+    def partition_bytes(self) -> int:
+        """What one of its partitions keeps at most; 0: as its topic says."""
+        return self.storage_bytes // self.partitions if self.partitions else 0
+
+
+NO_QUOTA: Final = LaneQuota()
+
+
 class LaneDeclared(Record, frozen=True, tag="lane"):
     """A lane is made, or is as this says from now on; a new one has a `number` that was never given before.
 
     `reads_base`: which topics of the base its clients may read (patterns), at most so many bytes per second and proxy;
-    () for none. `ttl_s` 0: it stays.
+    () for none. `ttl_s` 0: it stays. `falls_back`: what nobody in it consumes goes on to the lane `parent`, which it is
+    nested in, or where that is "" to the base. `quota`: how much it may take.
     """
 
     name: str
@@ -235,6 +260,34 @@ class LaneDeclared(Record, frozen=True, tag="lane"):
     own_brokers: bool = False
     reads_base: tuple[str, ...] = ()
     reads_base_bytes_per_s: int = 0
+    falls_back: bool = False
+    parent: str = ""
+    quota: LaneQuota = NO_QUOTA
+
+
+class Whose(StrEnum):
+    """Whose turn it is."""
+
+    LANE = "lane"
+    CLOSING = "closing"
+    """The base's is to end: its partition's owner takes no more, and says how far it got."""
+    BASE = "base"
+
+
+class LaneTurned(Record, frozen=True, tag="turn"):
+    """Whose turn what is in a partition of a lane's topic is, from `begin` on. What closes begins where it began. Each
+    has the next `generation`; the first, of which nothing is said, is the lane's from the beginning on, and has 0.
+
+    `producer_id`: as whom it is written to the topic `base_topic_id`, while it is the base's; nobody had it before.
+    """
+
+    topic_id: UUID
+    partition: int
+    generation: int
+    whose: Whose
+    begin: int
+    producer_id: int = -1
+    base_topic_id: UUID | None = None
 
 
 class LaneDeleted(Record, frozen=True, tag="lane-gone"):
@@ -273,6 +326,7 @@ AnyRecord = (
     | ConfigsChanged
     | ProducerIdsAllocated
     | LaneDeclared
+    | LaneTurned
     | LaneDeleted
     | FeatureLevel
 )

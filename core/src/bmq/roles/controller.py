@@ -9,6 +9,7 @@ from bmq.errors import BmqError
 from bmq.metadata.image import Image
 from bmq.metadata.records import Range
 from bmq.naming.listeners import ListenerAddresses
+from bmq.roles.lane_turns import LaneControl
 from bmq.values import BrokerEpoch, LeaderEpoch, ManifestVersion, NodeId, TopicId, TopicPartition
 
 
@@ -195,7 +196,7 @@ class HeartbeatReply:
     position: int
 
 
-class BrokerControl(Protocol):
+class BrokerControl(LaneControl, Protocol):
     """What a broker asks of the controller."""
 
     async def register(self, registration: Registration) -> BrokerEpoch:

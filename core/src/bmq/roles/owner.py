@@ -1,7 +1,7 @@
 """What a proxy asks of the broker that owns a partition (or a group). Keys are topic ids; batches are opaque bytes."""
 
 import asyncio
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final, Protocol
 
@@ -12,10 +12,22 @@ from bmq.fairness.turns import NOBODY, Party
 from bmq.values import LeaderEpoch, ManifestVersion, Offset, TopicPartition
 from bmq.wire.apis import ApiKey
 
+HANDED_OVER: Final = 1 << 14
+"""In place of Produce's version, of what a lane hands over to the base: no client sends that."""
+PARTED: Final = HANDED_OVER + 1
+"""The same, of what is left to the base of a batch that was parted among lanes: it has gaps, and may have no record. It
+was ASKED for before."""
+OF_LANE: Final = HANDED_OVER + 2
+"""And of a lane's part: its producer's sequence may leave out what had nothing for the lane."""
+ASKED: Final = HANDED_OVER + 3
+"""The same, of a batch that is not there yet: nothing is appended. The answer is that of the batch where the owner has
+it, else one with the base offset NEXT: it would be appended now."""
+NEXT: Final = Offset(-1)
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Appended:
-    """A batch that is durable. `log_append_time_ms` is -1 with CreateTime."""
+    """A batch that is durable, or NEXT. `log_append_time_ms` is -1 with CreateTime."""
 
     base_offset: Offset
     log_append_time_ms: int
@@ -117,6 +129,16 @@ class Unread:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class HandedOver:
+    """How many messages of a lane's turn a partition of the base has taken. `is_final`: it takes no more of that turn,
+    and all of them are durable.
+    """
+
+    count: int
+    is_final: bool
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Caller:
     """Who asks: recorded with group members. `api_version` is the request's as the client sent it (-1: the newest);
     some answers depend on it.
@@ -143,8 +165,8 @@ class Owner(Protocol):
 
         The future resolves when everything that the answer rests on is durable (a duplicate batch gives its first
         offsets), or raises: RequestErrors and NotOwner/NotReady mean *not applied*; Fenced or StoreError after
-        submission mean *unknown*. `records` must not be changed afterwards. `party`: by whose turn the partition is
-        opened, where it is not yet.
+        submission mean *unknown*. `records` must not be changed afterwards. `produce_version`: the client's, or
+        HANDED_OVER, PARTED, OF_LANE or ASKED. `party`: by whose turn the partition is opened, where it is not yet.
         """
 
     async def read_tail(
@@ -191,6 +213,9 @@ class Owner(Protocol):
 
     async def delete_records(self, tp: TopicPartition, before: Offset) -> Offset:
         """Raises the log start to `before` (-1: the high watermark) and returns it, durable."""
+
+    async def handed_over(self, tp: TopicPartition, producer_id: int) -> HandedOver:
+        """How far the lane's turn with this producer id got here. Raises TurnIsOver, InvalidBatch."""
 
     async def status(self, tps: Sequence[TopicPartition]) -> list[PartitionStatus]:
         """Figures of those that are open here, or can be within a moment; others are left out."""
@@ -242,8 +267,14 @@ class OwnerHere(Owner, Protocol):
         """Whether what is appended to the partition waits for nothing but its being durable."""
 
 
-SAID: Final = {ApiKey.JOIN_GROUP: "protocols", ApiKey.SYNC_GROUP: "assignments"}
+SAID: Final[Mapping[int, str]] = {ApiKey.JOIN_GROUP: "protocols", ApiKey.SYNC_GROUP: "assignments"}
 """Requests that wait for others of their group, and what each of them says."""
+
+
+LANE_OFFSETS: Final = 10_000
+"""The key of a call to coordinators that no client can make: what the groups of a lane have committed."""
+TOPIC_CONSUMERS: Final = 10_001
+"""Another one: which groups with members consume a topic, in the base and in lanes."""
 
 
 def let_go(api_key: int, request: Any) -> None:
@@ -252,5 +283,5 @@ def let_go(api_key: int, request: Any) -> None:
 
     A hundred thousand texts of three letters are 300 KB that are counted, and as many objects that are not.
     """
-    said: list[Any] = vars(request).get(SAID.get(ApiKey(api_key), ""), [])
+    said: list[Any] = vars(request).get(SAID.get(api_key, ""), [])
     said.clear()

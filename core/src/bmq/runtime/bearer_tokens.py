@@ -9,12 +9,14 @@ import asyncio
 import hashlib
 import hmac
 from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
 import structlog
 
 from bmq.errors import ConfigurationError
+from bmq.naming.bearer import watching_token
 
 READ_AGAIN_S: Final = 5.0
 LENGTH_MIN: Final = 16
@@ -30,7 +32,7 @@ class BearerTokens:
         """`option` names the file for people. Raises ConfigurationError where it has no token to begin with."""
         self._file = file
         self._option = option
-        self._configured = [_digest(token) for token in tokens]
+        self._configured = [*tokens]
         self._digests = self._read()
         self._read_s: float | None = None
         self._reading = asyncio.Lock()
@@ -38,11 +40,12 @@ class BearerTokens:
     async def admits(self, presented: str) -> bool:
         """Whether it is one of them."""
         await self._read_again()
-        given = _digest(presented)
-        found = False
-        for digest in (*self._configured, *self._digests):
-            found |= hmac.compare_digest(digest, given)
-        return found
+        return _is_among(presented, self._digests.whole)
+
+    async def admits_watch(self, presented: str) -> bool:
+        """Whether it is one of them, or lets its bearer watch (`bmq.naming.bearer.watching_token`)."""
+        await self._read_again()
+        return _is_among(presented, (*self._digests.whole, *self._digests.watching))
 
     async def _read_again(self) -> None:
         loop = asyncio.get_running_loop()
@@ -54,12 +57,21 @@ class BearerTokens:
             try:
                 self._digests = await loop.run_in_executor(None, self._read)
             except ConfigurationError as error:
-                self._digests = []
+                self._digests = _digests(self._configured)
                 _log.error("no token of the file is known any more", option=self._option, error=str(error))
             self._read_s = loop.time()
 
-    def _read(self) -> list[bytes]:
-        return read_tokens(self._file, option=self._option) if self._file is not None else []
+    def _read(self) -> "_Digests":
+        listed = read_tokens(self._file, option=self._option) if self._file is not None else []
+        return _digests([*self._configured, *listed])
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Digests:
+    """What is compared, of all tokens and of those that can be made of them."""
+
+    whole: tuple[bytes, ...]
+    watching: tuple[bytes, ...]
 
 
 def listed_tokens(path: Path, *, option: str) -> list[str]:
@@ -83,15 +95,29 @@ def listed_tokens(path: Path, *, option: str) -> list[str]:
     return tokens
 
 
-def read_tokens(path: Path, *, option: str) -> list[bytes]:
-    """The digests of those listed there. Raises ConfigurationError, also where one is too short."""
+def read_tokens(path: Path, *, option: str) -> list[str]:
+    """Those listed there. Raises ConfigurationError, also where one is too short."""
     tokens = listed_tokens(path, option=option)
     if any(len(token) < LENGTH_MIN for token in tokens):
         raise ConfigurationError(
             f"{option} {path}: a token is too short to be safe: use at least {LENGTH_MIN} characters, such as "
             "openssl rand -hex 24"
         )
-    return [_digest(token) for token in tokens]
+    return tokens
+
+
+def _digests(tokens: Sequence[str]) -> _Digests:
+    return _Digests(
+        whole=tuple(map(_digest, tokens)), watching=tuple(_digest(watching_token(token)) for token in tokens)
+    )
+
+
+def _is_among(presented: str, digests: Sequence[bytes]) -> bool:
+    given = _digest(presented)
+    found = False
+    for digest in digests:
+        found |= hmac.compare_digest(digest, given)
+    return found
 
 
 def _digest(token: str) -> bytes:

@@ -2,11 +2,13 @@
 
 After a heavy hour a process had 434 MB, of which 174 MB were free. Giving them back costs milliseconds and page faults
 when they are needed again, so it is done in a thread, while the process has little to do, and only where there is
-something to give.
+something to give. Garbage is collected before, where that takes little: that of the oldest generation waits for hours
+(`bmq.runtime.loop.settle`), and a few objects may hold most of the memory.
 """
 
 import asyncio
 import ctypes
+import gc
 import os
 from collections.abc import Callable
 from pathlib import Path
@@ -19,6 +21,8 @@ AGAIN_S: Final = 600.0
 """After so long what is resident may be free again, though it has not grown: caches and tails have their times."""
 GROWN_BYTES: Final = 32 << 20
 """Below that nobody misses it."""
+COLLECTED_OBJECTS_MAX: Final = 200_000
+"""To look at so many takes a tenth of a second, in which everybody waits."""
 _STATM: Final = Path("/proc/self/statm")
 
 
@@ -47,9 +51,16 @@ async def give_back_memory(*, look_s: float = LOOK_S) -> None:
         if resident_bytes is not None and is_due(
             resident_bytes=resident_bytes, least_bytes=least_bytes, busy_share=busy_share
         ):
+            collect_old_garbage()
             await asyncio.to_thread(trim)
             # What it could not give back is used: for a while only what comes on top of it is worth another try.
             least_bytes, trimmed_s = resident() or resident_bytes, now_s
+
+
+def collect_old_garbage() -> None:
+    """Where it is to be found among few objects."""
+    if len(gc.get_objects(generation=2)) <= COLLECTED_OBJECTS_MAX:
+        gc.collect()
 
 
 def find_trim() -> Callable[[], None] | None:

@@ -17,6 +17,7 @@ _HEADER: Final = struct.Struct(">qiibIhiqqqhii")
 _PREFIX: Final = struct.Struct(">qiib")
 _UINT32: Final = struct.Struct(">I")
 _INT64: Final = struct.Struct(">q")
+_PRODUCER: Final = struct.Struct(">qhi")
 _INT32: Final = struct.Struct(">i")
 _INT16: Final = struct.Struct(">h")
 
@@ -28,6 +29,7 @@ _CRC_AT: Final = 17
 CRC_START: Final = 21
 """The CRC covers the batch from here: the attributes on. Base offset and leader epoch are outside it."""
 _MAX_TIMESTAMP_AT: Final = 35
+_PRODUCER_AT: Final = 43
 
 CODEC_MASK: Final = 0x07
 LOG_APPEND_TIME_BIT: Final = 0x08
@@ -202,6 +204,15 @@ def patched(
     if max_timestamp_ms is not None:
         _INT64.pack_into(copy, _MAX_TIMESTAMP_AT, max_timestamp_ms)
         _UINT32.pack_into(copy, _CRC_AT, crc32c(memoryview(copy)[CRC_START:]))
+    return copy
+
+
+def of_producer(buffer: Buffer, header: BatchHeader, *, producer_id: int, base_sequence: int) -> bytearray:
+    """A copy of the batch as that of an idempotent producer's, with CreateTime and the CRC anew."""
+    copy = bytearray(memoryview(buffer)[header.position : header.end])
+    _INT16.pack_into(copy, CRC_START, header.attributes & ~LOG_APPEND_TIME_BIT)
+    _PRODUCER.pack_into(copy, _PRODUCER_AT, producer_id, 0, base_sequence)
+    _UINT32.pack_into(copy, _CRC_AT, crc32c(memoryview(copy)[CRC_START:]))
     return copy
 
 

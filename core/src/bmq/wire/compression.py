@@ -109,7 +109,7 @@ def decompress_into(codec: int, data: Buffer, output: memoryview) -> int | None:
 
 
 def compress(codec: int, data: Buffer) -> bytes:
-    """The compressed bytes; snappy in xerial's framing, as Java clients write it."""
+    """The compressed bytes, as Java clients read them: snappy in xerial's framing, blocks of lz4 that need no other."""
     match codec_of(codec):
         case Codec.NONE:
             return bytes(data)
@@ -118,7 +118,9 @@ def compress(codec: int, data: Buffer) -> bytes:
         case Codec.SNAPPY:
             return _compress_xerial(memoryview(data))
         case Codec.LZ4:
-            return bytes(cramjam.lz4.compress(data))
+            frame = cramjam.lz4.Compressor(block_linked=False)
+            frame.compress(bytes(data))
+            return bytes(frame.finish())
         case Codec.ZSTD:
             return bytes(cramjam.zstd.compress(data))
 

@@ -56,3 +56,5 @@ RECORD_HEADERS_MAX: Final = 10_000
 BATCH_HEADERS_MAX: Final = 250_000
 """Headers of all records of a batch together, where each record is looked at before it is taken
 (`bmq.validation=records`)."""
+ZSTD_PRODUCE_VERSION_MIN: Final = 7
+"""Earlier versions of Produce may not have it, as their clients could not read it (KIP-110)."""

@@ -13,6 +13,7 @@ from typing_extensions import Buffer
 
 from bmq.errors import CorruptBatch
 from bmq.wire.batch_headers import (
+    CODEC_MASK,
     CONTROL_BIT,
     HEADER_SIZE_BYTES,
     LOG_OVERHEAD_BYTES,
@@ -53,8 +54,19 @@ def iterate_records(
     some records.
     """
     section = section_of(batch, header, decompressed_bytes_max)
-    for start, end in _bounds(section, header):
-        yield _record(section, start, end, header)
+    for start, end in bounds(section, header):
+        yield record_of(section, start, end, header)
+
+
+def counted_records(batch: Buffer, header: BatchHeader) -> Iterator[Record]:
+    """The same, counted: where not all is validated a batch was taken with as many records as it has offsets, and
+    nobody looked at what each says of its own. One with fewer has the gaps that its records say. Raises as
+    `iterate_records`.
+    """
+    records = iterate_records(batch, header)
+    if header.record_count != header.last_offset_delta + 1:
+        return records
+    return (record._replace(offset=offset) for offset, record in enumerate(records, header.base_offset))
 
 
 def first_at_or_after(
@@ -95,10 +107,14 @@ def build_empty_batch(*, base_offset: int, offset_count: int, leader_epoch: int,
     """A batch that takes offsets and has no records, as Kafka's compaction leaves them: readers go on behind it. At
     most 2^31 offsets.
     """
-    covered = _CRC_COVERED.pack(0, offset_count - 1, timestamp_ms, timestamp_ms, -1, -1, -1, 0)
-    return (
-        _BEFORE_CRC.pack(base_offset, HEADER_SIZE_BYTES - LOG_OVERHEAD_BYTES, leader_epoch, MAGIC, crc32c(covered))
-        + covered
+    return assembled(
+        b"",
+        base_offset=base_offset,
+        leader_epoch=leader_epoch,
+        last_offset_delta=offset_count - 1,
+        base_timestamp_ms=timestamp_ms,
+        max_timestamp_ms=timestamp_ms,
+        record_count=0,
     )
 
 
@@ -113,22 +129,60 @@ def build_batch(
     base_sequence: int = -1,
     is_control: bool = False,
     is_transactional: bool = False,
+    first_offset: int | None = None,
+    next_offset: int | None = None,
 ) -> bytes:
-    """One record batch. Offsets of the records are ignored: they become `base_offset`, `base_offset` + 1, …"""
+    """One record batch. Offsets of the records are ignored: they become `base_offset`, `base_offset` + 1, …
+
+    With `first_offset` and `next_offset` they count: each record lies as far behind the batch's first offset as its own
+    lies behind the one, and the batch goes to the other, so that it may have gaps, also at its ends, or nothing else.
+    """
     body = bytearray()
     count = 0
     base_timestamp_ms = max_timestamp_ms = NO_TIMESTAMP
-    for delta, record in enumerate(records):
-        if delta == 0:
+    for number, record in enumerate(records):
+        if number == 0:
             base_timestamp_ms = max_timestamp_ms = record.timestamp_ms
         max_timestamp_ms = max(max_timestamp_ms, record.timestamp_ms)
+        delta = number if first_offset is None else record.offset - first_offset
         _append_record(body, record, timestamp_delta=record.timestamp_ms - base_timestamp_ms, offset_delta=delta)
         count += 1
-    assert count > 0
-    attributes = codec | (CONTROL_BIT if is_control else 0) | (TRANSACTIONAL_BIT if is_transactional else 0)
-    covered = _CRC_COVERED.pack(
-        attributes, count - 1, base_timestamp_ms, max_timestamp_ms, producer_id, producer_epoch, base_sequence, count
+    assert count > 0 or next_offset is not None, "a batch without records and without offsets"
+    last = count - 1 if first_offset is None or next_offset is None else next_offset - first_offset - 1
+    return assembled(
+        body,
+        base_offset=base_offset,
+        leader_epoch=leader_epoch,
+        attributes=codec | (CONTROL_BIT if is_control else 0) | (TRANSACTIONAL_BIT if is_transactional else 0),
+        last_offset_delta=last,
+        base_timestamp_ms=base_timestamp_ms,
+        max_timestamp_ms=max_timestamp_ms,
+        producer=(producer_id, producer_epoch, base_sequence),
+        record_count=count,
     )
+
+
+def assembled(
+    body: Buffer,
+    *,
+    base_offset: int,
+    leader_epoch: int,
+    attributes: int = 0,
+    last_offset_delta: int,
+    base_timestamp_ms: int,
+    max_timestamp_ms: int,
+    producer: tuple[int, int, int] = (-1, -1, -1),
+    record_count: int,
+) -> bytes:
+    """A batch of records that are encoded, compressed here with the codec that `attributes` says; one without records
+    is not. `producer` is (id, epoch, base sequence).
+    """
+    if not record_count:
+        attributes &= ~CODEC_MASK
+    covered = _CRC_COVERED.pack(
+        attributes, last_offset_delta, base_timestamp_ms, max_timestamp_ms, *producer, record_count
+    )
+    codec = attributes & CODEC_MASK
     payload: Buffer = body if codec == Codec.NONE else compress(codec, body)
     crc = crc32c(payload, crc32c(covered))
     length = HEADER_SIZE_BYTES - LOG_OVERHEAD_BYTES + len(memoryview(payload))
@@ -142,15 +196,15 @@ def _times(batch: Buffer, header: BatchHeader, decompressed_bytes_max: int) -> I
         return
     section = section_of(batch, header, decompressed_bytes_max)
     if header.is_log_append_time:
-        for start, end in _bounds(section, header):
-            offset, timestamp_ms, _ = _place(section, start, end, header)
+        for start, end in bounds(section, header):
+            offset, timestamp_ms, _ = place_of(section, start, end, header)
             yield offset, timestamp_ms
         return
     yield from _create_times(section, header)
 
 
 def _create_times(section: Section, header: BatchHeader) -> Iterator[tuple[int, int]]:
-    """What `_bounds` and `_place` find, varints of one byte read in place: a batch may hold millions of records."""
+    """What `bounds` and `place_of` find, varints of one byte read in place: a batch may hold millions of records."""
     position = 0
     size = len(section)
     base_offset, base_timestamp_ms, last_offset_delta = (
@@ -207,7 +261,7 @@ def section_of(batch: Buffer, header: BatchHeader, decompressed_bytes_max: int) 
     return section
 
 
-def _bounds(section: Section, header: BatchHeader) -> Iterator[tuple[int, int]]:
+def bounds(section: Section, header: BatchHeader) -> Iterator[tuple[int, int]]:
     """Where each record's bytes after its length start and end; raises unless they fill the section exactly."""
     position = 0
     section_end = len(section)
@@ -224,8 +278,8 @@ def _bounds(section: Section, header: BatchHeader) -> Iterator[tuple[int, int]]:
         raise CorruptBatch(f"{section_end - position} bytes are left after {header.record_count} records")
 
 
-def _place(section: Section, start: int, end: int, header: BatchHeader) -> tuple[int, int, int]:
-    """(offset, timestamp, position of the key length)."""
+def place_of(section: Section, start: int, end: int, header: BatchHeader) -> tuple[int, int, int]:
+    """Where a record of these bounds lies: (offset, timestamp, position of the key length)."""
     try:
         timestamp_delta, position = read_signed_varint(section, start + 1)
         offset_delta, position = read_signed_varint(section, position)
@@ -245,8 +299,9 @@ def _place(section: Section, start: int, end: int, header: BatchHeader) -> tuple
     return header.base_offset + offset_delta, timestamp_ms, position
 
 
-def _record(section: Section, start: int, end: int, header: BatchHeader) -> Record:
-    offset, timestamp_ms, position = _place(section, start, end, header)
+def record_of(section: Section, start: int, end: int, header: BatchHeader) -> Record:
+    """The record of these bounds. Raises CorruptBatch."""
+    offset, timestamp_ms, position = place_of(section, start, end, header)
     try:
         key, position = _nullable(section, position, end)
         value, position = _nullable(section, position, end)

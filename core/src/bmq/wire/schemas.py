@@ -80,6 +80,10 @@ class ApiSchema(msgspec.Struct, frozen=True):
     response: tuple[Field, ...]
 
 
+_SCHEMA: Final = msgspec.json.Decoder(ApiSchema)
+"""Made at the import, in one thread: where two threads were the first to decode one, the interpreter crashed."""
+
+
 @cache
 def _raw() -> dict[int, msgspec.Raw]:
     apis: dict[int, msgspec.Raw] = msgspec.json.decode(
@@ -96,4 +100,4 @@ def api_keys() -> list[int]:
 @cache
 def api_schema(api_key: int) -> ApiSchema:
     """Raises KeyError for an API without a schema."""
-    return msgspec.json.decode(_raw()[api_key], type=ApiSchema)
+    return _SCHEMA.decode(_raw()[api_key])

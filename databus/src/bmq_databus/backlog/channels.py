@@ -1,9 +1,10 @@
-"""The channels that have something below a spool's folder. Blocking."""
+"""The channels that have something below a spool's folder, and what waits of them for other clusters. Blocking."""
 
 from pathlib import Path
 from typing import Final
 
 from bmq_databus.errors import DatabusError
+from bmq_databus.spool.clusters import folder_of, of_other_clusters
 from bmq_databus.spool.refused import FILE, OLDER
 from bmq_databus.spool.segments import ASIDE_SUFFIX, SEGMENT_SUFFIX
 
@@ -17,12 +18,13 @@ class NoSpool(DatabusError):
 
 
 def channels_in(root: Path) -> list[str]:
-    """By name. Raises NoSpool."""
+    """By name; what is for another cluster by `spool_name`. Raises NoSpool."""
     try:
         folders = sorted(path for path in root.iterdir() if path.is_dir())
     except OSError as error:
         raise NoSpool(f"spool {root} cannot be read: {error.strerror}: name the --spool of a sidecar") from error
-    return [path.name for path in folders if any(next(path.glob(sign), None) for sign in _SIGNS)]
+    names = sorted([*(path.name for path in folders), *of_other_clusters(root)])
+    return [name for name in names if any(next(folder_of(root, name).glob(sign), None) for sign in _SIGNS)]
 
 
 def chosen(root: Path, channel: str | None) -> list[str]:

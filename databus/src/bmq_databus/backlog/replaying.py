@@ -22,6 +22,7 @@ from bmq_databus.producing.senders import Senders
 from bmq_databus.producing.settings import NEVER_MS, QUEUE_KIB, cluster_settings, producer_settings
 from bmq_databus.spool.aside import AsideLimits
 from bmq_databus.spool.channel_spool import ChannelSpool
+from bmq_databus.spool.clusters import folder_of, servers_of
 from bmq_databus.spool.folder import SpoolFolder
 from bmq_databus.spool.refused import FILE, OLDER, lines_in
 from bmq_databus.spool.segments import aside_in
@@ -78,7 +79,7 @@ class Replay:
         ClusterGone, KafkaException for settings that are none.
         """
         for channel in channels:
-            with _held(root / channel):
+            with _held(folder_of(root, channel)):
                 pass
         broken: asyncio.Future[str] = asyncio.get_running_loop().create_future()
         settings = producer_settings(cluster_settings(bootstrap_servers), timeout_ms=NEVER_MS)
@@ -97,7 +98,7 @@ class Replay:
         """What waits of a channel, or what was refused, until nothing is left; False where `stop` came before. What
         became of it is in `done`. Raises ClusterGone where nothing got through for so long, DatabusError, OSError.
         """
-        folder = self._root / channel
+        folder = folder_of(self._root, channel)
         one = Replayed(channel=channel)
         aside = set(aside_in(folder))
         self.done.append(one)
@@ -125,7 +126,8 @@ class Replay:
     async def _drain(
         self, folder: Path, one: Replayed, *, stop: asyncio.Event, patience_s: float, refused_in: Path | None
     ) -> bool:
-        tally, reasons = Tally(), Reasons(self._producing.way(Manner()))
+        tally = Tally()
+        reasons = Reasons(self._producing.way(Manner(bootstrap_servers=servers_of(one.channel))))
         spool = await ChannelSpool.opened(
             folder,
             limits=NO_LIMITS,
@@ -149,6 +151,7 @@ class Replay:
             if not await reasons.all_came(REPORTS_S):
                 self._producing.purge()
                 await reasons.all_came(REPORTS_S)
+            draining.settle()
             await spool.close()
             one.written, one.written_again, one.damaged = tally.sent.value, tally.sent_again.value, tally.damaged.value
             one.refused, one.left = reasons.counts, spool.waiting

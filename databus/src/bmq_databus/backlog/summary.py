@@ -6,6 +6,7 @@ from pathlib import Path
 from bmq_databus.backlog.channels import REPLAYING
 from bmq_databus.backlog.looking import look, waiting_in
 from bmq_databus.backlog.refused import SPOOL
+from bmq_databus.spool.clusters import folder_of
 from bmq_databus.spool.frames import DAMAGED, SENT, Spooled
 from bmq_databus.spool.reading import Lost
 from bmq_databus.spool.refused import FILE, OLDER, lines_in, size_of
@@ -46,7 +47,7 @@ class Summary:
 
 def summary_of(root: Path, channel: str) -> Summary:
     """As it is now: it reads all that waits."""
-    folder = root / channel
+    folder = folder_of(root, channel)
     looked, aside = look(folder), aside_in(folder)
     found = Summary(
         channel=channel,

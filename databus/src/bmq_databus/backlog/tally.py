@@ -2,15 +2,15 @@
 
 import asyncio
 from collections import Counter
+from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import partial
 
 from confluent_kafka import KafkaError
 
 from bmq_databus.metrics import Held
 from bmq_databus.producing.draining import Sends
 from bmq_databus.producing.outcomes import FOR_GOOD
-from bmq_databus.producing.producer import Report
+from bmq_databus.producing.producer import Reports
 from bmq_databus.spool.frames import Spooled
 
 
@@ -46,10 +46,16 @@ class Reasons:
         self.counts: Counter[tuple[str, str]] = Counter()
         """By (topic, why)."""
 
-    def produce(self, message: Spooled, report: Report) -> None:
-        """Raises QueueFull."""
-        self._producing.produce(message, partial(self._reported, message.topic, report))
-        self._under_way += 1
+    def produce(self, messages: Sequence[Spooled], reports: Reports, *, first: int, end: int) -> int:
+        """As the producer."""
+
+        def reported(place: int, error: KafkaError | None, partition: int, offset: int) -> None:
+            self._note(messages[place], error)
+            reports(place, error, partition, offset)
+
+        end = self._producing.produce(messages, reported, first=first, end=end)
+        self._under_way += end - first
+        return end
 
     async def all_came(self, patience_s: float) -> bool:
         """Whether what became of each message is known within so long."""
@@ -62,9 +68,8 @@ class Reasons:
             return False
         return True
 
-    def _reported(self, topic: str, report: Report, error: KafkaError | None, partition: int, offset: int) -> None:
+    def _note(self, message: Spooled, error: KafkaError | None) -> None:
         self._under_way -= 1
         self._came.set()
         if error is not None and error.code() in FOR_GOOD:
-            self.counts[topic, error.str()] += 1
-        report(error, partition, offset)
+            self.counts[message.topic, error.str()] += 1

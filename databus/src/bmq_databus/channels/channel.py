@@ -1,20 +1,22 @@
 """A channel as the sidecar goes by it. Pure."""
 
+from collections.abc import Iterable
 from dataclasses import dataclass, replace
-from typing import Final, Literal
+from typing import Final, Literal, NamedTuple
 
-from bmq.naming.names import check_topic_name
+from bmq.naming.lane_choice import BAGGAGE, LaneChoice
 from bmq_databus.messages.forms import NewMessage
 from bmq_databus.rules.keys import KeyRule
-from bmq_databus.rules.lanes import LaneRule
 from bmq_databus.rules.rates import Rate
 from bmq_databus.rules.redaction import Redaction
 from bmq_databus.rules.sampling import Sampling
 from bmq_databus.rules.schemas import JsonSchema
 from bmq_databus.spool.channel_spool import SpoolLimits
+from bmq_databus.spool.clusters import spool_name
 from bmq_databus.spool.frames import Spooled
 from bmq_resources.channel import Channel as ChannelResource
 from bmq_resources.channel import ChannelSpec
+from bmq_resources.channel_sets import check_channel
 from bmq_resources.json_paths import path_of
 
 SEGMENT_BYTES: Final = 32 << 20
@@ -33,13 +35,15 @@ class Manner:
 
     partitioner: str = ""
     """As librdkafka calls it; empty: as it does by itself."""
-    linger_ms: int = 5
+    linger_ms: int = 1
     batch_bytes: int = 1_000_000
     compression: str = "none"
     lane: str = ""
     """Empty: the base."""
     bootstrap_servers: str = ""
     """Empty: the sidecar's cluster."""
+    makes_topics: bool = True
+    """Whether a topic that there is not is made by what is written to it, where the cluster makes such."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -48,6 +52,16 @@ class Target:
 
     topic: str
     manner: Manner
+
+
+class Spool(NamedTuple):
+    """What one cluster gets of a channel that accepts: the spool's name, how it is sent, and to which topics each
+    message.
+    """
+
+    name: str
+    manner: Manner
+    topics: tuple[str, ...]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -65,39 +79,78 @@ class Channel:
     others: tuple[Target, ...] = ()
     """Where each message goes, too."""
     key: KeyRule | None = None
-    lane: LaneRule | None = None
+    lane: LaneChoice | None = None
     redaction: Redaction | None = None
     sampling: Sampling | None = None
     rate: Rate | None = None
     schema: JsonSchema | None = None
     dead_letter: str = ""
     """The channel that gets what the rules do not take as it is; empty: its writer does."""
+    is_declared: bool = True
+    """False: it is a topic that is written by its name."""
 
     @property
     def manners(self) -> list[Manner]:
         """Those that its messages are sent in."""
         return [self.manner, *(one.manner for one in self.others)]
 
+    @property
+    def targets(self) -> list[Target]:
+        """Where each message goes: one or more."""
+        return [Target(topic=self.topic, manner=self.manner), *self.others]
+
+    @property
+    def topics(self) -> list[str]:
+        """Those of the sidecar's cluster that its messages go to."""
+        return [one.topic for one in self.targets if not one.manner.bootstrap_servers]
+
+    @property
+    def spools(self) -> list[Spool]:
+        """Those of a channel that accepts."""
+        found: dict[str, Spool] = {}
+        for target in self.targets:
+            servers = target.manner.bootstrap_servers
+            before = found.get(servers, Spool(spool_name(self.name, servers), target.manner, ()))
+            found[servers] = before._replace(topics=(*before.topics, target.topic))
+        return list(found.values())
+
+    def messages(self, news: Iterable[NewMessage], *, now_ms: int) -> list[Spooled]:
+        """What is produced of many, in no lane."""
+        topic, partitioner = self.topic, self.manner.partitioner
+        return [
+            Spooled(
+                topic,
+                new.partition,
+                new.key,
+                new.value,
+                new.headers,
+                now_ms if new.timestamp_ms < 0 else new.timestamp_ms,
+                now_ms,
+                "",
+                partitioner,
+            )
+            for new in news
+        ]
+
     def message(self, new: NewMessage, *, now_ms: int, lane: str = "") -> Spooled:
-        """What is produced of it."""
+        """What is produced of one."""
         return Spooled(
-            topic=self.topic,
-            partition=new.partition,
-            key=new.key,
-            value=new.value,
-            headers=new.headers,
-            timestamp_ms=now_ms if new.timestamp_ms < 0 else new.timestamp_ms,
-            accepted_ms=now_ms,
-            lane=lane,
-            partitioner=self.manner.partitioner,
+            self.topic,
+            new.partition,
+            new.key,
+            new.value,
+            new.headers,
+            now_ms if new.timestamp_ms < 0 else new.timestamp_ms,
+            now_ms,
+            lane,
+            self.manner.partitioner,
         )
 
 
 def channel_of(resource: ChannelResource) -> Channel:
     """The channel that the resource says. Raises InvalidTopicName, BadSchema."""
+    check_channel(resource)
     targets = _targets_of(resource)
-    for target in targets:
-        check_topic_name(target.topic)
     spool = resource.spec.spool
     return Channel(
         name=resource.channel_name,
@@ -155,8 +208,8 @@ def _key_of(spec: ChannelSpec) -> KeyRule | None:
     )
 
 
-def _lane_of(spec: ChannelSpec) -> LaneRule | None:
-    return None if spec.lane is None else LaneRule(header=spec.lane.header.lower(), baggage=spec.lane.baggage)
+def _lane_of(spec: ChannelSpec) -> LaneChoice | None:
+    return None if spec.lane is None else LaneChoice(spec.lane.header.lower() or BAGGAGE, spec.lane.baggage)
 
 
 def _redaction_of(spec: ChannelSpec) -> Redaction | None:

@@ -257,6 +257,10 @@ class StepsOfChannels:
         self._known[channel.name] = steps
         return steps
 
+    def forget(self, name: str) -> None:
+        """There is no such channel any more."""
+        self._known.pop(name, None)
+
     def _named(self, name: str) -> Steps | None:
         channel = self._channels.get(name)
         return None if channel is None else self.of(channel)

@@ -3,19 +3,20 @@
 What came is kept as it came, so that a later version of the sidecar finds what an earlier one did not understand.
 """
 
-from collections.abc import Mapping
+from collections import Counter
+from collections.abc import Hashable, Iterable, Mapping
 from dataclasses import dataclass, replace
 from typing import Any, Final
 
 import msgspec
 from pydantic import ValidationError
 
-from bmq.errors import ConfigurationError, InvalidTopicName
+from bmq.errors import InvalidTopicName
 from bmq_databus.channels.channel import Channel, channel_of
-from bmq_databus.channels.together import check_dead_letters
 from bmq_databus.errors import BadConfiguration
 from bmq_databus.rules.schemas import BadSchema
 from bmq_resources.channel import Channel as ChannelResource
+from bmq_resources.channel_sets import MANNERS_MAX, disk_bytes, why_lost, why_too_many
 
 _SHOWN: Final = 60
 
@@ -64,11 +65,32 @@ def changed(before: Configuration | None, changes: Changes) -> Configuration:
     return Configuration(version=changes.version, specs=specs)
 
 
+def names_in(configuration: Configuration) -> frozenset[str]:
+    """Those of all channels, and of their topics of whatever cluster, whether they are understood or not."""
+    found = set(configuration.specs)
+    for spec in configuration.specs.values():
+        targets = spec.get("targets")
+        for one in (spec, *(targets if isinstance(targets, list) else ())):
+            if isinstance(one, dict) and isinstance(topic := one.get("topic"), str):
+                found.add(topic)
+    return frozenset(found)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Room:
+    """What the channels of a sidecar may take up together. `disk_bytes` None: as the disk has."""
+
+    disk_bytes: int | None = None
+    aside_bytes: int = 256 << 20
+    """What each keeps of refused messages and of damaged segments."""
+
+
 def channels_in(
-    configuration: Configuration, before: Mapping[str, Channel]
+    configuration: Configuration, before: Mapping[str, Channel], room: Room = Room()
 ) -> tuple[dict[str, Channel], dict[str, str]]:
     """The channels, by name, and why some of them cannot be made: those stay as they were `before`, if they were. One
-    that is as before is the same. Where dead letters lead nowhere, what would be one is refused.
+    that is as before is the same. Where dead letters lead nowhere, what would be one is refused. Where there is no room
+    for all, those that are there go first, then by name.
     """
     found: dict[str, Channel] = {}
     troubles: dict[str, str] = {}
@@ -83,14 +105,83 @@ def channels_in(
                 found[name] = known
             continue
         found[name] = known if known is not None and made == known else made
+    found = _with_room(found, before, room, troubles)
     for name, channel in found.items():
-        try:
-            check_dead_letters(name, found)
-        except ConfigurationError as error:
-            troubles.setdefault(name, str(error))
+        if why := why_lost(name, found):
+            troubles.setdefault(name, why)
             lost.append(channel)
     found.update({channel.name: replace(channel, dead_letter="") for channel in lost})
     return found, troubles
+
+
+class _Taken:
+    """What channels take up together, as they come and go."""
+
+    def __init__(self, room: Room, channels: Iterable[Channel]) -> None:
+        self._room = room
+        self._manners = Counter[Hashable]()
+        self._disk_bytes = 0
+        for channel in channels:
+            self._count(channel, 1)
+
+    def why_not(self, channel: Channel, instead_of: Channel | None) -> str:
+        """Why there is no room for it; empty: it has it from now on, and the other one none."""
+        if instead_of is not None:
+            self._count(instead_of, -1)
+        why = self._why_full(channel)
+        if not why:
+            self._count(channel, 1)
+        elif instead_of is not None:
+            self._count(instead_of, 1)
+        return why
+
+    def _why_full(self, channel: Channel) -> str:
+        manners = len(self._manners.keys() | set(channel.manners))
+        if manners > MANNERS_MAX:
+            return f"this and others {why_too_many(manners)}"
+        most, needed = self._room.disk_bytes, self._needed_bytes(channel)
+        if most is not None and needed and self._disk_bytes + needed > most:
+            return (
+                f"it may keep {needed} bytes on disk, and the sidecar has {most}, of which others may keep "
+                f"{self._disk_bytes}: lower spool.maxBytes, or give the sidecar more (--spool-bytes)"
+            )
+        return ""
+
+    def _count(self, channel: Channel, by: int) -> None:
+        for manner in set(channel.manners):
+            self._manners[manner] += by
+            if not self._manners[manner]:
+                del self._manners[manner]
+        self._disk_bytes += by * self._needed_bytes(channel)
+
+    def _needed_bytes(self, channel: Channel) -> int:
+        if channel.acknowledgement != "accepted":
+            return 0
+        return len(channel.spools) * disk_bytes(channel.spool.bytes_max, aside_bytes=self._room.aside_bytes)
+
+
+def _with_room(
+    wanted: Mapping[str, Channel], before: Mapping[str, Channel], room: Room, troubles: dict[str, str]
+) -> dict[str, Channel]:
+    """Those for which there is a producer, and a place on disk. What was there keeps its own; who changes may need what
+    another one gives up, and so is asked twice.
+    """
+    found = {name: before[name] for name in wanted if name in before}
+    taken = _Taken(room, found.values())
+    left = sorted(
+        (name for name in wanted if wanted[name] is not found.get(name)), key=lambda one: (one not in found, one)
+    )
+    for _ in range(2):
+        full: dict[str, str] = {}
+        for name in left:
+            if why := taken.why_not(wanted[name], found.get(name)):
+                full[name] = why
+            else:
+                found[name] = wanted[name]
+        left = [*full]
+    for name, why in full.items():
+        troubles.setdefault(name, why)
+    return {name: found[name] for name in wanted if name in found}
 
 
 def _channel(name: str, spec: Mapping[str, Any]) -> Channel:
@@ -103,6 +194,6 @@ def _channel(name: str, spec: Mapping[str, Any]) -> Channel:
         shown = "" if isinstance(value, (dict, list)) else f"{str(value)[:_SHOWN]!r}: "
         raise BadConfiguration(f"{field}: {shown}{first['msg']}: change it, or run a later sidecar") from error
     except InvalidTopicName as error:
-        raise BadConfiguration(f"spec.topic: {error}") from error
+        raise BadConfiguration(str(error)) from error
     except BadSchema as error:
         raise BadConfiguration(f"spec.schema: {error}") from error

@@ -21,7 +21,7 @@ from bmq_admin.errors import AdminError
 from bmq_admin.pages import watched_channels
 from bmq_databus import metrics
 from bmq_databus.channels.channel import Channel
-from bmq_databus.control_plane.configuration import Configuration, changed, changes_of, channels_in
+from bmq_databus.control_plane.configuration import Configuration, Room, changed, changes_of, channels_in, names_in
 from bmq_databus.control_plane.known import KnownFile
 from bmq_databus.errors import BadConfiguration
 
@@ -53,6 +53,7 @@ class ControlPlane:
     state: Path
     """The folder in which what is known lies."""
     token_file: Path | None = None
+    room: Room = Room()
 
 
 class Following:
@@ -63,6 +64,7 @@ class Following:
         self._at = int(rng.random() * len(plane.urls))
         self._file = KnownFile(plane.state)
         self._apply = apply
+        self._room = plane.room
         self._clock = clock
         self._rng = rng
         self._asking = _Asking(plane.token_file)
@@ -76,6 +78,8 @@ class Following:
         """Why the control plane says nothing; empty: it does."""
         self.troubles: dict[str, str] = {}
         """Why channels are not what they are to be, by name."""
+        self.names: frozenset[str] = frozenset()
+        """Those of all channels and of their topics, also of such as are in trouble."""
 
     @property
     def known(self) -> Configuration | None:
@@ -158,9 +162,10 @@ class Following:
         return -1.0 if self._confirmed_ms is None else self.age_s
 
     async def _take(self, configuration: Configuration) -> None:
-        channels, troubles = channels_in(configuration, self._applied)
+        channels, troubles = channels_in(configuration, self._applied, self._room)
         troubles |= await self._apply(channels)
         self._known = configuration
+        self.names = names_in(configuration)
         self._applied = channels
         for name, why in troubles.items():
             if self.troubles.get(name) != why:

@@ -1,26 +1,32 @@
 """The paths of the sidecar.
 
 `POST /v1/channels/{channel}/messages` takes one message as it is, many as `application/json`, or many as lines
-(`application/x-ndjson`), these also as a stream. `GET /v1/channels`, `/livez`, `/readyz` and `/metrics` are for people
-and machines that watch.
+(`application/x-ndjson`), these also as a stream. Below `/v3` and `/kafka/v3` is what writers need of Confluent's REST
+API. `GET /v1/channels`, `/livez`, `/readyz` and `/metrics` are for people and machines that watch.
 """
 
 import asyncio
 from collections.abc import Mapping
 from contextlib import ExitStack, suppress
-from typing import Any, Final, Protocol
+from typing import Any, Final
 
 from prometheus_client import generate_latest
 
 from bmq.naming.bearer import bearer_of
+from bmq_databus import metrics
 from bmq_databus.channels.channel import Channel
+from bmq_databus.errors import NoSuchChannel, NothingKnown, TurnedOff
+from bmq_databus.http import confluent
 from bmq_databus.http.answers import Reply, document, refusal
 from bmq_databus.http.incoming import ClientGone, Incoming, Receive, Scope, Send
 from bmq_databus.http.outgoing import Outgoing
 from bmq_databus.http.parameters import FORMS, LINES, media_of, wants_lines
 from bmq_databus.http.streams import Stream
-from bmq_databus.http.writes import ChannelWrites
-from bmq_databus.producing.writing import Writing
+from bmq_databus.http.writes import ChannelWrites, OfMedia
+from bmq_databus.producing.writing import ANY_TOPIC
+from bmq_databus.requests.admission import Admission, Ending, Followed
+from bmq_databus.requests.readiness import OK, Readiness
+from bmq_databus.requests.written import Requests
 
 OPEN: Final = frozenset({"/livez", "/readyz", "/metrics"})
 """Nobody is asked who they are there."""
@@ -28,36 +34,18 @@ _PREFIX: Final = "/v1/channels/"
 _SUFFIX: Final = "/messages"
 
 
-class Tokens(Protocol):
-    """Those of which a request presents one."""
-
-    async def admits(self, presented: str) -> bool:
-        """Compares in constant time."""
-
-
-class Followed(Protocol):
-    """A control plane whose channels they are."""
-
-    @property
-    def known(self) -> object | None:
-        """None: which channels there are is not known yet."""
-
-    def status(self) -> Mapping[str, Any]:
-        """For people: what is known, and how well."""
-
-
 class App:
     """ASGI, without lifespan."""
 
-    def __init__(
-        self, writing: Writing, *, tokens: Tokens | None = None, configuration: Followed | None = None
-    ) -> None:
-        """`tokens` None: whoever reaches it may write. `configuration` None: channels are those that it began with."""
+    def __init__(self, requests: Requests, admission: Admission, *, configuration: Followed | None = None) -> None:
+        """`configuration` None: channels are those that it began with."""
         self._configuration = configuration
-        self._channels = writing.channels
-        self._writes = ChannelWrites(writing)
-        self._tokens = tokens
-        self._is_ending = False
+        self._writing = requests.writing
+        self._channels = requests.writing.channels
+        self._writes = ChannelWrites(requests)
+        self._admission = admission
+        self._readiness = Readiness(self._writing, admission)
+        self._confluent = confluent.Confluent(self._writing, self._writes, admission)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """One request."""
@@ -71,23 +59,22 @@ class App:
                     await answer.run(send)
                 return
             outgoing = Outgoing(incoming, send)
-            await outgoing.begin(answer.head())
             if not incoming.is_over:
                 # Told at once, and kept open for those who look for an answer once all is sent.
+                await outgoing.begin(answer.head())
                 await outgoing.go_on(answer.body)
                 until_sent.close()
                 await incoming.pass_over()
                 await outgoing.end()
             else:
-                await outgoing.end(answer.body)
-
-    def end(self) -> None:
-        """Nothing more is taken, and streams end."""
-        self._is_ending = True
-        self._writes.end_streams()
+                await outgoing.whole(answer.head(), answer.body)
 
     async def _answer(self, incoming: Incoming, until_sent: ExitStack) -> Reply | Stream:
         path, method = incoming.scope["path"], incoming.scope["method"]
+        if (rest := confluent.path_of(path)) is not None:
+            if (unknown := await self._unknown(incoming)) is not None:
+                return confluent.shaped(unknown)
+            return await self._confluent.answer(rest, incoming, until_sent)
         if path not in OPEN and (unknown := await self._unknown(incoming)) is not None:
             return unknown
         if path.startswith(_PREFIX) and path.endswith(_SUFFIX) and len(path) > len(_PREFIX) + len(_SUFFIX):
@@ -102,34 +89,46 @@ class App:
             case "/readyz":
                 return self._ready()
             case "/metrics":
+                self._tell_channels()
                 exposed = await asyncio.get_running_loop().run_in_executor(None, generate_latest)
                 return Reply(status=200, body=exposed, content_type="text/plain; version=0.0.4")
             case "/v1/channels":
-                return document(200, {"channels": [_shown(one) for one in self._channels.values()]})
+                troubles = self._writing.troubles()
+                shown = [_shown(one, troubles.get(one.name, "")) for one in self._channels.values()]
+                return document(200, {"channels": shown, **self._topics_shown(troubles)})
         return refusal(404, f"GET {path[:200]} is not served: see POST {_PREFIX}CHANNEL{_SUFFIX}")
 
-    @property
-    def _knows_nothing(self) -> bool:
-        return self._configuration is not None and self._configuration.known is None
+    def _topics_shown(self, troubles: Mapping[str, str]) -> Mapping[str, Any]:
+        """Those that are written without a channel, where that may be."""
+        if self._writing.any_topic is None:
+            return {}
+        return {"anyTopic": {"written": self._writing.any_topic.names, "trouble": troubles.get(ANY_TOPIC)}}
+
+    def _tell_channels(self) -> None:
+        troubles = self._writing.troubles()
+        metrics.CHANNEL_TAKES.clear()
+        if self._writing.any_topic is not None:
+            metrics.CHANNEL_TAKES.labels(ANY_TOPIC).set(ANY_TOPIC not in troubles)
+        for name, channel in self._channels.items():
+            metrics.CHANNEL_TAKES.labels(name).set(channel.enabled and name not in troubles)
 
     def _ready(self) -> Reply:
-        if self._is_ending:
-            return document(503, {"status": "ending"})
-        if self._configuration is None:
-            return document(200, {"status": "ok"})
-        status = "no channels are known yet" if self._knows_nothing else "ok"
-        told = {"status": status, "configuration": self._configuration.status()}
-        return document(503 if self._knows_nothing else 200, told)
+        status = self._readiness.status()
+        if self._readiness.is_ending:
+            return document(503, {"status": status})
+        told: dict[str, Any] = {"status": status}
+        if self._configuration is not None:
+            told["configuration"] = self._configuration.status()
+        if troubles := self._writing.troubles():
+            told["channels"] = troubles
+        return document(200 if status == OK else 503, told)
 
     async def _unknown(self, incoming: Incoming) -> Reply | None:
         """The refusal of who presents no token that is known."""
-        if self._tokens is None:
+        why = await self._admission.why_unknown(incoming.headers.get("authorization", ""))
+        if not why:
             return None
-        presented = bearer_of(incoming.headers.get("authorization", ""))
-        if await self._tokens.admits(presented):
-            return None
-        why = "its token is none of this sidecar's" if presented else "it has no bearer token"
-        error = ' error="invalid_token"' if presented else ""
+        error = ' error="invalid_token"' if bearer_of(incoming.headers.get("authorization", "")) else ""
         return refusal(
             401,
             f"{why}: send Authorization: Bearer TOKEN with one of its --token-file",
@@ -137,31 +136,32 @@ class App:
         )
 
     async def _write(self, name: str, incoming: Incoming, until_sent: ExitStack) -> Reply | Stream:
-        channel = self._channels.get(name)
-        if channel is None and self._knows_nothing:
-            return refusal(503, "which channels there are is not known yet: try again", retry_after="1")
-        if channel is None:
-            known = ", ".join(sorted(self._channels)[:10])
-            return refusal(404, f"there is no channel {name[:200]!r}; there are {known or 'none'}")
-        if not channel.enabled:
-            refused = refusal(403, f"channel {name} is turned off")
-        elif self._is_ending:
-            refused = refusal(503, "this sidecar is ending: try again")
-        elif (media := media_of(incoming.headers.get("content-type", ""))) in FORMS:
+        try:
+            channel = await self._admission.named(name)
+        except NothingKnown as error:
+            return refusal(503, error, retry_after="1")
+        except NoSuchChannel as error:
+            return refusal(404, error)
+        try:
+            self._admission.check(channel)
+        except TurnedOff as error:
+            return self._writes.counted(channel, refusal(403, error))
+        except Ending as error:
+            return self._writes.counted(channel, refusal(503, error))
+        if (media := media_of(incoming.headers.get("content-type", ""))) in FORMS:
             why = f"content-type {media} is what curl says by itself: say text/plain, or what it is"
-            refused = refusal(415, why)
-        elif media in LINES and wants_lines(",".join(incoming.values("accept"))):
+            return self._writes.counted(channel, refusal(415, why))
+        if media in LINES and wants_lines(",".join(incoming.values("accept"))):
             return self._writes.stream(channel, incoming)
-        else:
-            room = until_sent.enter_context(self._writes.room(channel))
-            return await self._writes.write(channel, media, incoming, room)
-        return self._writes.counted(channel, refused)
+        room = until_sent.enter_context(self._writes.room(channel))
+        return await self._writes.write(channel, OfMedia(media), incoming, room)
 
 
-def _shown(channel: Channel) -> Mapping[str, Any]:
+def _shown(channel: Channel, trouble: str) -> Mapping[str, Any]:
     return {
         "name": channel.name,
         "topic": channel.topic,
         "acknowledgement": channel.acknowledgement,
         "enabled": channel.enabled,
+        "trouble": trouble or None,
     }

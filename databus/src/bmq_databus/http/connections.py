@@ -7,11 +7,12 @@ cannot be told apart by a Unix socket either.
 import asyncio
 from typing import Any, Final
 
+import h11
 import structlog
 
 from bmq.fairness.log_limit import RateLimited
 from bmq.fairness.steps import Steps
-from bmq.http.connection import BoundedConnection, Bounds
+from bmq.http.connection import BoundedConnection, Bounds, Http
 from bmq.http.request_bytes import HeadTooLarge
 from bmq_databus.http.answers import Reply, refusal
 from bmq_databus.http.incoming import CONNECTION, Receive, Scope, Send
@@ -29,8 +30,24 @@ TURN_PARTS: Final = 4
 """…and so many parts of bodies that are under way are looked at."""
 COMPLAIN_EVERY_S: Final = 10.0
 
+_ENDS: Final = {b"content-length", b"transfer-encoding"}
+
 log = structlog.get_logger()
 _complaints: Final = RateLimited(interval_s=COMPLAIN_EVERY_S)
+
+
+class _Http(Http):
+    """h11's, that takes no request whose end is said in two ways (RFC 9112, 6.1): whoever passed it on may have gone by
+    the other one, and have sent the next request of somebody else within its body.
+    """
+
+    def next_event(self) -> Any:
+        """h11's."""
+        event = super().next_event()
+        if isinstance(event, h11.Request) and {name for name, _ in event.headers} >= _ENDS:
+            self.refused = h11.RemoteProtocolError("it has both Content-Length and Transfer-Encoding")
+            raise self.refused
+        return event
 
 
 class Connection(BoundedConnection):
@@ -44,6 +61,10 @@ class Connection(BoundedConnection):
         """Why nothing more of it is understood; empty: it is."""
         self._served = self.app
         self.app = self._serve
+
+    def new_http(self) -> Http:
+        """With one end."""
+        return _Http(h11.SERVER, self.bounds.head_bytes_max)
 
     @property
     def party(self) -> "Connection":
@@ -87,6 +108,14 @@ class Connection(BoundedConnection):
     def takes_more(self) -> bool:
         """Whether its client has room for more of an answer."""
         return not self.flow.write_paused
+
+    def hold_answer(self) -> None:
+        """What is written of it from now on goes out together; nobody may wait meanwhile."""
+        self.answers.hold()
+
+    def let_answer_go(self) -> None:
+        """All of it is written."""
+        self.answers.let_go()
 
     async def _serve(self, scope: Scope, receive: Receive, send: Send) -> None:
         scope["extensions"] = {CONNECTION: self}

@@ -42,6 +42,20 @@ class Connected(Protocol):
     def takes_more(self) -> bool:
         """Whether its client has room for more of an answer."""
 
+    @property
+    def has_part(self) -> bool:
+        """Whether more of a body, or its end, is there: nobody waits for it."""
+
+    @property
+    def has_rest(self) -> bool:
+        """Whether all that is left of a body is there."""
+
+    def hold_answer(self) -> None:
+        """What is written of it from now on goes out together; nobody may wait meanwhile."""
+
+    def let_answer_go(self) -> None:
+        """All of it is written."""
+
     def abort(self) -> None:
         """Ends it at once, whatever is under way."""
 
@@ -74,15 +88,18 @@ class Incoming:
         if self.is_over or self._is_interrupted:
             return None
         self._is_begun = True
-        try:
-            async with asyncio.timeout(stall_s) as self._timeout:
-                event = await self._receive()
-        except TimeoutError:
-            if self._is_interrupted:
-                return None
-            raise TooSlow(f"nothing more of the body came for {stall_s:g} s") from None
-        finally:
-            self._timeout = None
+        if self.connection is not None and self.connection.has_part:
+            event = await self._receive()
+        else:
+            try:
+                async with asyncio.timeout(stall_s) as self._timeout:
+                    event = await self._receive()
+            except TimeoutError:
+                if self._is_interrupted:
+                    return None
+                raise TooSlow(f"nothing more of the body came for {stall_s:g} s") from None
+            finally:
+                self._timeout = None
         if event["type"] == "http.disconnect":
             self.is_over = True
             raise ClientGone("the client left within its body")
@@ -91,6 +108,11 @@ class Incoming:
             raise BadBody(f"the body is no HTTP: {self.connection.broken}")
         data: bytes = event.get("body", b"")
         return data
+
+    @property
+    def has_rest(self) -> bool:
+        """Whether all that is left of its body is there, as far as is known: nobody waits for it."""
+        return self.is_over or (self.connection is not None and self.connection.has_rest)
 
     def interrupt(self) -> None:
         """Nothing more of the body is waited for."""

@@ -30,6 +30,20 @@ class Outgoing:
         for first in range(0, len(data), PART_BYTES):
             await self._sent(_body(data[first : first + PART_BYTES], more_body=True))
 
+    async def whole(self, head: dict[str, Any], data: bytes) -> None:
+        """All of it. Raises ClientGone."""
+        connection = self._incoming.connection
+        if connection is None or len(data) > PART_BYTES or not connection.takes_more:
+            await self.begin(head)
+            await self.end(data)
+            return
+        connection.hold_answer()
+        try:
+            await self._send(head)
+            await self._send(_body(data, more_body=False))
+        finally:
+            connection.let_answer_go()
+
     async def end(self, data: bytes = b"") -> None:
         """The last of its body. Raises ClientGone."""
         last = max(0, (len(data) - 1) // PART_BYTES * PART_BYTES)

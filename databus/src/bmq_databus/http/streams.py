@@ -1,33 +1,29 @@
-"""A stream: lines of messages without an end, written as they come, and each answered as soon as its outcome is known.
-
-What is unanswered is bounded: nothing more is read until its results are sent. So a cluster that is slow slows the
-client down, and so does a client that does not read.
-"""
+"""A stream: messages without an end, in a body that is answered, message by message, while it lasts."""
 
 import asyncio
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from functools import partial
 from typing import Any, Final, Protocol
 
 import msgspec
 
-from bmq.fairness.turns import Turns
-from bmq_databus import metrics
 from bmq_databus.channels.channel import Channel
-from bmq_databus.errors import BadMessage, DatabusError, EndlessLine, LineTooLong
+from bmq_databus.errors import BadMessage, DatabusError, EndlessLine, NoObjects
 from bmq_databus.http.incoming import BadBody, ClientGone, Incoming, Send, TooSlow
-from bmq_databus.http.opening import opening_of
+from bmq_databus.http.opening import STEP_BYTES, opening_of
 from bmq_databus.http.outgoing import Outgoing
-from bmq_databus.http.results import Results
-from bmq_databus.messages.forms import MESSAGE_WORK_BYTES, SLICE_BYTES, NewMessage, tried
+from bmq_databus.messages.forms import NewMessage, tried
 from bmq_databus.messages.lines import Lines
 from bmq_databus.producing.outcomes import Outcome
-from bmq_databus.producing.writing import Settle
-from bmq_databus.rules.lanes import Headers
+from bmq_databus.requests.streams import (
+    ENDING_WITHIN_S,
+    IDLE_S,
+    UNANSWERED_BYTES_MAX,
+    ChannelGone,
+    StreamWriting,
+    Writes,
+)
 
-UNANSWERED_BYTES_MAX: Final = 512 << 10
-"""So much of a stream, or one line, waits for its results to be sent."""
 LINE_BYTES_MAX: Final = 16 << 20
 LARGE_LINE_BYTES: Final = 256 << 10
 """A line that is longer is a large one, of which all streams together have few at a time."""
@@ -35,48 +31,73 @@ LARGE_LINES_MAX: Final = 4
 LARGE_LINE_WITHIN_S: Final = 30.0
 """How long one waits for its turn, and then may take to be there."""
 SILENT_BYTES_MAX: Final = 64 << 20
-IDLE_S: Final = 60.0
-"""A stream of which nothing comes for so long is ended: others wait for its place."""
-ENDING_WITHIN_S: Final = 9.0
-"""An end of the sidecar waits for a stream so long."""
 _line: Final = msgspec.json.Encoder().encode_lines
-_WRITTEN: Final = (200, 202)
 
 
-class Writes(Protocol):
-    """Where messages go."""
-
-    @property
-    def channels(self) -> Mapping[str, Channel]:
-        """By name, as they are now."""
+class Cutter(Protocol):
+    """Cuts a body into messages as it comes."""
 
     @property
-    def turns(self) -> Turns:
-        """Those of all that has many messages."""
+    def begun_bytes(self) -> int:
+        """What is kept of the message whose end did not come yet."""
 
-    async def hand_over(
-        self,
-        channel: Channel,
-        news: list[NewMessage | BadMessage],
-        settle: Settle,
-        *,
-        patience_s: float,
-        request: Headers = (),
-        waits: bool = False,
-    ) -> None:
-        """As `bmq_databus.producing.writing.Writing`."""
+    def feed(self, data: bytes) -> Iterator[bytes | BadMessage]:
+        """Those that end within it. To be read to its end before more is fed."""
+
+    def end(self) -> Iterator[bytes | BadMessage]:
+        """There is no more."""
+
+
+class StreamForm(Protocol):
+    """How one stream's messages and results are written down."""
+
+    media: bytes
+    step_bytes: int
+    """So much of a body is cut in one go."""
+
+    def cutter(self) -> Cutter:
+        """This stream's."""
+
+    def message(self, text: bytes) -> NewMessage | BadMessage:
+        """One of those that were cut, in their order."""
+
+    def results(self, outcomes: Sequence[Outcome]) -> bytes:
+        """Those of messages in their order."""
+
+    def last(self, end: "End", *, written: int, refused: int) -> bytes:
+        """What is told last."""
+
+
+class OfLines:
+    """A message in each line, and a line for each result."""
+
+    media = b"application/x-ndjson"
+    step_bytes = STEP_BYTES
+
+    def cutter(self) -> Cutter:
+        """This stream's."""
+        return Lines(line_bytes_max=LINE_BYTES_MAX, silent_bytes_max=SILENT_BYTES_MAX)
+
+    def message(self, text: bytes) -> NewMessage | BadMessage:
+        """One of those that were cut."""
+        return tried(text)
+
+    def results(self, outcomes: Sequence[Outcome]) -> bytes:
+        """Lines."""
+        return _line(outcomes)
+
+    def last(self, end: "End", *, written: int, refused: int) -> bytes:
+        """A line that says how it ended."""
+        last: dict[str, Any] = {"status": end.status, "written": written, "refused": refused}
+        return _line([{"end": {**last, "error": end.error} if end.error else last}])
 
 
 class LineTooSlow(DatabusError):
     """A large line did not come, or did not get its turn, in time."""
 
 
-class ChannelGone(DatabusError):
-    """The channel takes nothing any more."""
-
-
 @dataclass(frozen=True, slots=True)
-class _End:
+class End:
     """Why nothing more of a stream is read."""
 
     status: int
@@ -85,6 +106,7 @@ class _End:
 
 _STATUSES: Final[tuple[tuple[type[DatabusError], int], ...]] = (
     (BadBody, 400),
+    (NoObjects, 400),
     (ChannelGone, 403),
     (TooSlow, 408),
     (EndlessLine, 413),
@@ -96,31 +118,44 @@ class Stream:
     """One request's. `run` answers it."""
 
     def __init__(
-        self, writes: Writes, channel: Channel, incoming: Incoming, *, large_lines: asyncio.Semaphore, patience_s: float
+        self,
+        writes: Writes,
+        channel: Channel,
+        incoming: Incoming,
+        form: StreamForm | None = None,
+        *,
+        large_lines: asyncio.Semaphore,
+        patience_s: float,
+        unanswered_bytes_max: Callable[[], int] = lambda: UNANSWERED_BYTES_MAX,
     ) -> None:
-        """`large_lines`: the turns of large lines, for all streams. `patience_s`: how long messages wait for room.
+        """`form` None: lines. `large_lines`: the turns of large lines, for all streams. The others: as `StreamWriting`.
         Raises BadBody for an encoding that is not served.
         """
         encoding = incoming.headers.get("content-encoding", "").strip().lower()
         self._opening = opening_of(encoding)
         self.is_zstd = encoding == "zstd"
-        self._writes = writes
+        self._form = OfLines() if form is None else form
         self._name = channel.name
         self._incoming = incoming
-        self._patience_s = patience_s
-        self._lines = Lines(line_bytes_max=LINE_BYTES_MAX, silent_bytes_max=SILENT_BYTES_MAX)
+        self._writing = StreamWriting(
+            writes,
+            channel.name,
+            self._form.message,
+            request=incoming.scope["headers"],
+            patience_s=patience_s,
+            unanswered_bytes_max=unanswered_bytes_max,
+        )
+        self._results = self._writing.results
+        self._lines = self._form.cutter()
         self._large_lines = large_lines
         self._large_until_s: float | None = None
         """Until when the large line that is under way has to be there; None: there is none."""
         self._waits_for_turn: asyncio.Timeout | None = None
-        self._results = Results(bytes_max=UNANSWERED_BYTES_MAX)
-        self._is_ending = False
-        self._end = _End(200)
-        self._written = self._refused = 0
+        self._end = End(200)
 
     def end(self) -> None:
         """The sidecar ends: nothing more is read. What is under way is answered, if it comes in time."""
-        self._is_ending = True
+        self._writing.is_ending = True
         self._incoming.interrupt()
         if self._waits_for_turn is not None:
             self._waits_for_turn.reschedule(asyncio.get_running_loop().time())
@@ -134,27 +169,24 @@ class Stream:
         try:
             # It has begun to read then: who waits to be told to go on with the body is told so before the status is.
             await asyncio.sleep(0)
-            headers = [(b"content-type", b"application/x-ndjson"), (b"cache-control", b"no-store")]
+            headers = [(b"content-type", self._form.media), (b"cache-control", b"no-store")]
             await outgoing.begin({"type": "http.response.start", "status": 200, "headers": headers})
             while True:
                 outcomes, size_bytes = await self._results.take()
+                self._writing.count()
                 if not outcomes:
                     break
-                await outgoing.go_on(_line(outcomes))
+                await outgoing.go_on(self._form.results(outcomes))
                 self._results.give_back(size_bytes)
             await reading
-            await outgoing.go_on(_line([{"end": self._last()}]))
+            counts = {"written": self._writing.written, "refused": self._writing.refused}
+            await outgoing.go_on(self._form.last(self._end, **counts))
         finally:
+            self._writing.count()
             reading.cancel()
             await asyncio.gather(reading, return_exceptions=True)
         await self._incoming.pass_over()
         await outgoing.end()
-
-    def _last(self) -> Mapping[str, Any]:
-        last: dict[str, Any] = {"status": self._end.status, "written": self._written, "refused": self._refused}
-        if self._end.error:
-            last["error"] = self._end.error
-        return last
 
     async def _read(self) -> None:
         """To its end, whatever that is."""
@@ -163,7 +195,7 @@ class Stream:
         except ClientGone:
             pass
         except DatabusError as error:
-            self._end = _End(next(status for kind, status in _STATUSES if isinstance(error, kind)), str(error))
+            self._end = End(next(status for kind, status in _STATUSES if isinstance(error, kind)), str(error))
         except BaseException:
             self._results.abandon()
             raise
@@ -174,18 +206,19 @@ class Stream:
     async def _read_on(self) -> None:
         while (part := await self._part()) is not None:
             for opened in self._opening.feed(part):
-                await self._take(opened)
-                await asyncio.sleep(0)  # much may come of few bytes
-                if self._is_ending:
-                    break
-        if self._is_ending:
-            self._end = _End(503, "this sidecar is ending: send the rest again")
+                for at in range(0, len(opened), self._form.step_bytes):
+                    await self._take(opened[at : at + self._form.step_bytes])
+                    await asyncio.sleep(0)  # much may come of few bytes
+                    if self._writing.is_ending:
+                        break
+        if self._writing.is_ending:
+            self._end = End(503, "this sidecar is ending: send the rest again")
             return
         self._opening.end()
-        await self._write(self._lines.end())
+        await self._writing.write(self._lines.end())
 
     async def _part(self) -> bytes | None:
-        if self._is_ending:
+        if self._writing.is_ending:
             return None
         if self._large_until_s is None:
             return await self._incoming.part(stall_s=IDLE_S)
@@ -198,7 +231,7 @@ class Stream:
             ) from None
 
     async def _take(self, data: bytes) -> None:
-        await self._write(self._lines.feed(data))
+        await self._writing.write(self._lines.feed(data))
         if self._lines.begun_bytes > LARGE_LINE_BYTES:
             if self._large_until_s is None:
                 await self._begin_large_line()
@@ -212,7 +245,7 @@ class Stream:
             async with asyncio.timeout(LARGE_LINE_WITHIN_S) as self._waits_for_turn:
                 await self._large_lines.acquire()
         except TimeoutError:
-            if self._is_ending:
+            if self._writing.is_ending:
                 return
             raise LineTooSlow(
                 f"{LARGE_LINES_MAX} lines of more than {LARGE_LINE_BYTES} bytes are under way already: try again"
@@ -225,49 +258,3 @@ class Stream:
         if self._large_until_s is not None:
             self._large_until_s = None
             self._large_lines.release()
-
-    async def _write(self, lines: Iterable[bytes | LineTooLong]) -> None:
-        """As many at a time as may be unanswered, and are looked at in one go."""
-        channel = self._channel()
-        news: list[NewMessage | BadMessage] = []
-        work_bytes = 0
-        for line in lines:
-            line_bytes = len(line) if isinstance(line, bytes) else 0
-            work_bytes += line_bytes + MESSAGE_WORK_BYTES
-            if not self._results.has_room(line_bytes):
-                await self._hand_over(channel, news)
-                news = []
-                await self._results.room(line_bytes)
-                if self._is_ending:
-                    return
-                channel = self._channel()
-            if work_bytes > SLICE_BYTES:
-                work_bytes = line_bytes
-                await self._writes.turns.turn()
-            news.append(tried(line) if isinstance(line, bytes) else line)
-            self._results.add(line_bytes)
-        await self._hand_over(channel, news)
-
-    async def _hand_over(self, channel: Channel, news: list[NewMessage | BadMessage]) -> None:
-        """The messages that were added last."""
-        if news:
-            settle = partial(self._settle, self._results.end - len(news))
-            await self._writes.hand_over(
-                channel, news, settle, patience_s=self._patience_s, request=self._incoming.scope["headers"], waits=True
-            )
-
-    def _settle(self, first: int, at: int, outcome: Outcome) -> None:
-        status: int = outcome["status"]
-        if status in _WRITTEN:
-            self._written += 1
-        else:
-            self._refused += 1
-        metrics.MESSAGES.labels(self._name, str(status)).inc()
-        self._results.settle(first + at, outcome)
-
-    def _channel(self) -> Channel:
-        """As it is now. Raises ChannelGone."""
-        channel = self._writes.channels.get(self._name)
-        if channel is None or not channel.enabled:
-            raise ChannelGone(f"channel {self._name} is turned off")
-        return channel

@@ -5,8 +5,8 @@ may have a key (`key`, or `keyBase64`), headers, a timestamp (ms since 1970) and
 texts, or, where one has bytes or a name stands twice, an array of objects with a `name` and maybe `text` or `base64`.
 """
 
-from collections.abc import Iterable, Iterator, Sequence
-from typing import Annotated, Final
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from typing import Annotated, Final, TypeVar
 
 import msgspec
 from typing_extensions import Buffer
@@ -27,13 +27,16 @@ BODY_HEADERS_MAX: Final = 100_000
 ARRAY_BYTES_MAX: Final = 4 << 20
 ARRAY_COMMAS_MAX: Final = 200_000
 """An array is taken apart in one go, before it is known how many messages it has."""
-SLICE_BYTES: Final = 16 << 10
+SLICE_BYTES: Final = 32 << 10
 """So much JSON, or one message, is decoded in one go."""
-MESSAGE_WORK_BYTES: Final = 64
+MESSAGE_WORK_BYTES: Final = 128
 """What a message costs beside its bytes, as bytes of one."""
 FIELDS: Final = (
     "a message is an object with text, json or base64, and maybe key, keyBase64, headers, timestamp, partition"
 )
+
+
+Encoded = TypeVar("Encoded", bytes, memoryview)
 
 
 class NewMessage(msgspec.Struct, frozen=True):
@@ -74,23 +77,26 @@ class _Written(msgspec.Struct, frozen=True, forbid_unknown_fields=True, rename="
 _one: Final = msgspec.json.Decoder(_Written)
 _headers_of: Final = msgspec.json.Decoder(_Texts | _Listed)
 _raws: Final = msgspec.json.Decoder(list[msgspec.Raw])
-_NOT_JSON: Final = (msgspec.MsgspecError, UnicodeError, RecursionError)
+NOT_JSON: Final = (msgspec.MsgspecError, UnicodeError, RecursionError)
+"""What decoding raises."""
 
 
 def from_json(text: Buffer) -> NewMessage:
     """One message, as an object. Raises BadMessage."""
     try:
         return _message(_one.decode(text))
-    except _NOT_JSON as error:
-        raise BadMessage(f"{_said(error)}: {FIELDS}") from None
+    except NOT_JSON as error:
+        raise BadMessage(f"{said(error)}: {FIELDS}") from None
 
 
 def tried(text: Buffer) -> NewMessage | BadMessage:
     """One message as `from_json`, or what is wrong with it."""
     try:
-        return from_json(text)
+        return _message(_one.decode(text))
+    except NOT_JSON as error:
+        return BadMessage(f"{said(error)}: {FIELDS}")
     except BadMessage as bad:
-        return _kept(bad)
+        return kept(bad)
 
 
 def from_json_array(text: bytes) -> Iterator[list[NewMessage | BadMessage]]:
@@ -102,21 +108,26 @@ def from_json_array(text: bytes) -> Iterator[list[NewMessage | BadMessage]]:
             f"an array of {len(text)} bytes: it has {ARRAY_BYTES_MAX} bytes and {ARRAY_COMMAS_MAX} commas at most; "
             "send lines of JSON (application/x-ndjson) instead"
         )
-    return _slices(map(memoryview, _each(text)))
+    return in_slices(map(memoryview, _each(text)), tried)
 
 
 def from_json_lines(text: bytes) -> Iterator[list[NewMessage | BadMessage]]:
     """One in each line, empty lines aside; as `from_json_array`. Raises BadMessage where there are too many."""
     if (count := text.count(b"\n")) > MESSAGES_MAX:
         raise _too_many(count)
-    return _slices(memoryview(line) for line in text.split(b"\n") if line.strip())
+    return in_slices(filter(bytes.strip, text.split(b"\n")), tried)
 
 
-def _slices(texts: Iterable[memoryview]) -> Iterator[list[NewMessage | BadMessage]]:
+def in_slices(
+    texts: Iterable[Encoded], decode: Callable[[Encoded], NewMessage | BadMessage]
+) -> Iterator[list[NewMessage | BadMessage]]:
+    """Each as itself or what is wrong with it, in slices of bounded work. Raises BadMessage, while it is read, where
+    there are too many headers.
+    """
     found: list[NewMessage | BadMessage] = []
     work_bytes = headers = 0
     for text in texts:
-        one = tried(text)
+        one = decode(text)
         found.append(one)
         if isinstance(one, NewMessage):
             headers += len(one.headers)
@@ -157,22 +168,22 @@ def raw(
 def _each(text: bytes) -> list[msgspec.Raw]:
     try:
         found: list[msgspec.Raw] = _raws.decode(text)
-    except _NOT_JSON as error:
-        raise BadMessage(f"the body is no JSON array of messages: {_said(error)}") from None
+    except NOT_JSON as error:
+        raise BadMessage(f"the body is no JSON array of messages: {said(error)}") from None
     if len(found) > MESSAGES_MAX:
         raise _too_many(len(found))
     return found
 
 
-def _kept(bad: BadMessage) -> BadMessage:
+def kept(bad: BadMessage) -> BadMessage:
     """Without the frames that it was raised in, which have more than the message: ten thousand are kept at a time."""
     return BadMessage(*bad.args)
 
 
 def _message(written: _Written) -> NewMessage:
     text, json, base64 = written.text, written.json, written.base64
-    has_text, has_json, has_base64 = (one is not msgspec.UNSET for one in (text, json, base64))
-    if has_text + has_json + has_base64 > 1:
+    unset = msgspec.UNSET
+    if (text is not unset) + (json is not unset) + (base64 is not unset) > 1:
         raise BadMessage("a message has one of text, json and base64 as its value")
     value: bytes | None = None
     if isinstance(text, str):
@@ -183,15 +194,15 @@ def _message(written: _Written) -> NewMessage:
         value = base64
     if written.key is not None and written.key_base64 is not None:
         raise BadMessage("a message has one of key and keyBase64")
-    headers = _headers(written.headers)
+    headers = () if written.headers is unset else _headers(written.headers)
     if headers and any("\0" in name for name, _ in headers):
         raise BadMessage("a header's name has a NUL")
     return NewMessage(
-        key=written.key_base64 if written.key is None else written.key.encode(),
-        value=value,
-        headers=headers,
-        timestamp_ms=-1 if written.timestamp is msgspec.UNSET else written.timestamp,
-        partition=-1 if written.partition is msgspec.UNSET else written.partition,
+        written.key_base64 if written.key is None else written.key.encode(),
+        value,
+        headers,
+        -1 if written.timestamp is msgspec.UNSET else written.timestamp,
+        -1 if written.partition is msgspec.UNSET else written.partition,
     )
 
 
@@ -202,8 +213,8 @@ def _headers(text: msgspec.Raw | msgspec.UnsetType) -> tuple[tuple[str, bytes | 
         raise BadMessage(f"headers of more than {HEADERS_BYTES_FEW} bytes have {HEADERS_QUOTES_MAX} quotes at most")
     try:
         written = _headers_of.decode(text)
-    except _NOT_JSON as error:
-        raise BadMessage(f"headers: {_said(error)}: {FIELDS}") from None
+    except NOT_JSON as error:
+        raise BadMessage(f"headers: {said(error)}: {FIELDS}") from None
     if isinstance(written, dict):
         return tuple((name, None if content is None else content.encode()) for name, content in written.items())
     return tuple((one.name, _content(one)) for one in written)
@@ -218,7 +229,8 @@ def _content(header: _Header) -> bytes | None:
     return base64 if isinstance(base64, bytes) else None
 
 
-def _said(error: Exception) -> str:
+def said(error: Exception) -> str:
+    """What is wrong with what was to be JSON."""
     return "it is nested too deep" if isinstance(error, RecursionError) else str(error)
 
 

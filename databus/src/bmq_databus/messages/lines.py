@@ -6,6 +6,7 @@ from typing import Final
 from bmq_databus.errors import EndlessLine, LineTooLong
 
 _BLANK: Final = b" \t\r\n\v\f"
+_BLANK_MAX: Final = max(_BLANK)
 
 
 class Lines:
@@ -28,10 +29,20 @@ class Lines:
         """The lines that end within it, empty ones aside. To be read to its end before more is fed. Raises
         EndlessLine.
         """
-        at = self._begin(data, 0)
-        while (end := data.find(b"\n", at)) >= 0:
-            yield from self._ended(data[at:end])
-            at = self._begin(data, end + 1)
+        at = 0
+        last = data.rfind(b"\n")
+        if last >= 0 and (self._begun or self._is_too_long):
+            at = data.find(b"\n") + 1
+            yield from self._ended(data[: at - 1])
+        if at <= last:
+            for line in data[at:last].split(b"\n"):
+                if line and line[0] > _BLANK_MAX and len(line) <= self._line_bytes_max:
+                    self._silent_bytes = 0
+                    yield line
+                else:
+                    yield from self._ended(line[self._begin(line, 0) :])
+            at = last + 1
+        at = self._begin(data, at)
         self._heard(len(data) - at)
         if not self._is_too_long:
             self._begun += memoryview(data)[at:]

@@ -6,7 +6,7 @@ from the first message on that is not there.
 """
 
 import asyncio
-from functools import partial
+from collections.abc import Sequence
 from typing import Protocol
 
 import structlog
@@ -15,7 +15,7 @@ from confluent_kafka import KafkaError
 from bmq.fairness.turns import Turns
 from bmq_databus.errors import QueueFull
 from bmq_databus.producing.outcomes import FOR_GOOD
-from bmq_databus.producing.producer import Report
+from bmq_databus.producing.producer import Reports
 from bmq_databus.spool.channel_spool import ChannelSpool, bytes_of
 from bmq_databus.spool.frames import SENT, Spooled
 from bmq_databus.spool.reading import Read
@@ -35,8 +35,10 @@ log = structlog.get_logger()
 class Sends(Protocol):
     """A producer."""
 
-    def produce(self, message: Spooled, report: Report) -> None:
-        """Raises QueueFull."""
+    def produce(self, messages: Sequence[Spooled], reports: Reports, *, first: int, end: int) -> int:
+        """Those from `first` to before `end`, as many as there is room for; the place of the first that there is none
+        for. Raises QueueFull where that is `first`.
+        """
 
 
 class Draining:
@@ -56,6 +58,8 @@ class Draining:
         """Why a message was that is to be sent again; empty: none was."""
         self._again_s = AGAIN_FIRST_S
         self._changed = asyncio.Event()
+        self._sent: list[int] = []
+        """Numbers that are to be settled in this turn of the loop."""
 
     def send_by(self, producing: Sends) -> None:
         """By this producer, as soon as the other one has nothing under way: messages keep their order."""
@@ -67,49 +71,77 @@ class Draining:
         expiring = self._loop.create_task(self._expire(), name="expire spooled messages")
         try:
             while True:
-                for at, one in enumerate(await self._spool.read()):
-                    if at and at % SLICE_MESSAGES == 0:
-                        await self._turns.turn()
-                    if not await self._handed_over(one):
-                        break
+                await self._hand_over(await self._spool.read())
                 if self._given_up:
                     await self._begin_again()
         finally:
             expiring.cancel()
+            self.settle()
 
-    async def _handed_over(self, one: Read) -> bool:
-        """False where something before it has to be sent again first."""
-        while not self._given_up:
-            size_bytes = bytes_of(one.message)
-            fits = self._under_way_bytes + size_bytes <= self.under_way_bytes_max
-            if not self._under_way:
-                self._producing = self._next_producing
-            stays = self._producing is self._next_producing
-            if not self._under_way or (stays and self._under_way < UNDER_WAY_MAX and fits):
+    async def _hand_over(self, reads: Sequence[Read]) -> None:
+        """All of them, or those before the first that is given up: something has to be sent again before the rest."""
+        messages = [one.message for one in reads]
+        at = 0
+        while at < len(reads) and not self._given_up:
+            self._changed.clear()
+            some = self._with_room(messages, first=at, end=min(at + SLICE_MESSAGES, len(reads)))
+            if some:
+                reports = self._reports(reads, some, first=at)
                 try:
-                    self._producing.produce(one.message, partial(self._reported, one, size_bytes))
-                except QueueFull:
+                    end = self._producing.produce(messages, reports, first=at, end=at + len(some))
+                except QueueFull:  # by others, too: nobody says when there is room
                     await asyncio.sleep(ROOM_S)
                     continue
-                self._under_way += 1
-                self._under_way_bytes += size_bytes
-                return True
-            self._changed.clear()
-            await self._changed.wait()
-        return False
+                self._under_way += end - at
+                self._under_way_bytes += sum(some[: end - at])
+                at = end
+                if at < len(reads):
+                    await self._turns.turn()
+            else:
+                await self._changed.wait()
 
-    def _reported(self, one: Read, size_bytes: int, error: KafkaError | None, partition: int, offset: int) -> None:
+    def _with_room(self, messages: Sequence[Spooled], *, first: int, end: int) -> list[int]:
+        """The sizes of those, from `first` on, that may be under way beside what is."""
+        if not self._under_way:
+            self._producing = self._next_producing
+        elif self._producing is not self._next_producing:
+            return []
+        sizes_bytes: list[int] = []
+        under_way_bytes = self._under_way_bytes
+        for place in range(first, min(end, first + UNDER_WAY_MAX - self._under_way)):
+            size_bytes = bytes_of(messages[place])
+            if under_way_bytes and under_way_bytes + size_bytes > self.under_way_bytes_max:
+                break
+            under_way_bytes += size_bytes
+            sizes_bytes.append(size_bytes)
+        return sizes_bytes
+
+    def _reports(self, reads: Sequence[Read], sizes_bytes: Sequence[int], *, first: int) -> Reports:
+        def reported(place: int, error: KafkaError | None, partition: int, offset: int) -> None:
+            self._under_way_bytes -= sizes_bytes[place - first]
+            self._reported(reads[place], error)
+
+        return reported
+
+    def _reported(self, one: Read, error: KafkaError | None) -> None:
         self._under_way -= 1
-        self._under_way_bytes -= size_bytes
         self._changed.set()
         if error is None:
             self._again_s = AGAIN_FIRST_S
-            self._spool.settle([one.number], SENT)
+            self._sent.append(one.number)
+            if len(self._sent) == 1:
+                self._loop.call_soon(self.settle)
         elif error.code() in FOR_GOOD:
             log.error("spooled message refused", topic=one.message.topic, number=one.number, why=error.str())
             self._spool.refuse(one.number, one.message, error.str())
         else:
             self._given_up = error.str()
+
+    def settle(self) -> None:
+        """Hands what was reported of late to the spool, together; also for who closes that after `run` has ended."""
+        sent, self._sent = self._sent, []
+        if sent:
+            self._spool.settle(sent, SENT)
 
     async def _begin_again(self) -> None:
         """Once nothing is under way, from the first on that is not there."""
@@ -118,6 +150,7 @@ class Draining:
             await self._changed.wait()
         log.warning("spooled messages are sent again", why=self._given_up, after_s=self._again_s)
         await asyncio.sleep(self._again_s)
+        self.settle()
         self._again_s = min(2 * self._again_s, AGAIN_MAX_S)
         await self._spool.rewind()
         self._given_up = ""

@@ -1,6 +1,7 @@
 """What became of a message, as its writer is told. Pure."""
 
 from collections.abc import Sequence
+from operator import itemgetter
 from typing import Any, Final
 
 from confluent_kafka import KafkaError
@@ -124,12 +125,12 @@ def of_all(outcomes: Sequence[tuple[str, Outcome]]) -> Outcome:
 
 def retry_after_s(outcomes: list[Outcome]) -> int | None:
     """When all that would be taken later would be; None: none of them."""
-    return max((outcome["retryAfter"] for outcome in outcomes if "retryAfter" in outcome), default=None)
+    return max([outcome["retryAfter"] for outcome in outcomes if "retryAfter" in outcome], default=None)
 
 
 def whole(outcomes: list[Outcome]) -> int:
     """The status of a request for several messages: each one's own where they are the same, else 207."""
-    statuses = {outcome["status"] for outcome in outcomes}
+    statuses = set(map(itemgetter("status"), outcomes))
     return statuses.pop() if len(statuses) == 1 else 207 if statuses else 200
 
 

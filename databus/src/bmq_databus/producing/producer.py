@@ -1,15 +1,15 @@
 """librdkafka's producer for an event loop: what it reports comes back in the loop, several in one turn of it.
 
-Reports come in a thread of their own, as librdkafka waits there for them. Each is a pure append to a list; the loop is
-woken once for all that came since it looked last.
+The loop itself asks for reports, every ms while messages are under way: a thread that waits for them would have to get
+Python's lock for each, of a loop that is busy. Each is a pure append to a list; what is told of it comes after.
 """
 
 import asyncio
-import threading
 from collections import deque
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from functools import partial
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 import structlog
 from confluent_kafka import KafkaError, KafkaException, Message, Producer
@@ -17,62 +17,118 @@ from confluent_kafka import KafkaError, KafkaException, Message, Producer
 from bmq_databus.errors import QueueFull
 from bmq_databus.spool.frames import Spooled
 
-POLL_S: Final = 0.1
-FLUSH_SLICE_S: Final = 0.1
-TELL_EVERY_S: Final = 30.0
+POLL_S: Final = 0.001
+POLL_SELDOM_S: Final = 0.02
+"""Where nothing was handed over or reported for a while, so that a cluster that is away costs nothing."""
+SELDOM_AFTER_S: Final = 0.2
+POLL_IDLE_S: Final = 0.1
+"""Where nothing is under way."""
+POLLED_MAX: Final = 1_000
+"""So many reports are taken in one turn of the loop…"""
 DELIVERED_MAX: Final = 200
-"""So many reports are delivered in one turn of the loop."""
+"""…and so many delivered."""
+FLUSH_SLICE_S: Final = 0.1
+LOOK_EVERY_S: Final = 0.5
+LOOK_WITHIN_S: Final = 1.0
+"""How often a cluster that is away is looked for, and how long each time."""
+TELL_EVERY_S: Final = 30.0
 
 log = structlog.get_logger()
 
-Report = Callable[[KafkaError | None, int, int], None]
-"""Called in the loop with (error, partition, offset) of one message; without an error it is in the cluster."""
+Reports = Callable[[int, KafkaError | None, int, int], None]
+"""Called in the loop with (place, error, partition, offset) of each message, by its place among those that were handed
+over together; without an error it is in the cluster."""
+Refused = Callable[[Spooled, Reports, int, KafkaError], bool]
+"""Called with an error before `Reports` is: True where something else becomes of the message."""
+
+
+class Away(NamedTuple):
+    """A cluster that is not reached."""
+
+    servers: str
+    seconds: float
+    why: str
+
+    @property
+    def said(self) -> str:
+        """For people."""
+        return f"the cluster at {self.servers} is not reached since {self.seconds:.0f} s ({self.why})"
+
+
+class _Enough(Exception):
+    """Reports are taken for now: librdkafka keeps the others."""
+
+
+_ENOUGH: Final = _Enough()
 
 
 class Producing:
     """One cluster's producer. `close` ends it."""
 
-    def __init__(self, settings: Mapping[str, Any], *, broken: Callable[[str], None]) -> None:
+    def __init__(
+        self, settings: Mapping[str, Any], *, broken: Callable[[str], None], refused: Refused | None = None
+    ) -> None:
         """`broken` is called in the loop when nothing more can be sent by it. Raises KafkaException for settings that
         librdkafka does not take.
         """
         self._loop = asyncio.get_running_loop()
         self._broken = broken
-        self._reports: deque[tuple[Report, KafkaError | None, int, int]] = deque()
-        self._lock = threading.Lock()
+        self._refused = refused
+        self._came: deque[tuple[Sequence[Spooled], Reports, int, KafkaError | None, int, int]] = deque()
+        """Reports that are not delivered yet."""
+        self._is_delivering = False
         self._producer = Producer({**settings, "error_cb": self._failed})
         self._ended = False
         self._told_until_s = float("-inf")
-        self._thread = threading.Thread(target=self._poll, name="reports of the producer", daemon=True)
-        self._thread.start()
+        self._active_s = float("-inf")
+        """When something was handed over or reported last."""
+        self._is_often = False
+        self._servers = str(settings.get("bootstrap.servers", ""))
+        self._away_since_s: float | None = None
+        self._away_why = ""
+        self._looking: asyncio.Task[None] | None = None
+        self._next_poll = self._loop.call_later(POLL_IDLE_S, self._poll)
+
+    @property
+    def away(self) -> Away | None:
+        """That none of the cluster's brokers is reached; None: one is, as far as is known."""
+        if self._away_since_s is None:
+            return None
+        return Away(self._servers, self._loop.time() - self._away_since_s, self._away_why)
 
     @property
     def unsent(self) -> int:
         """How many messages have no report yet."""
-        return len(self._producer)
+        return len(self._producer) + len(self._came)
 
-    def produce(self, message: Spooled, report: Report) -> None:
-        """Hands over one message. Raises QueueFull where librdkafka has as many as it may, BufferError never."""
-
-        def reported(error: KafkaError | None, sent: Message) -> None:
-            offset = sent.offset()
-            partition = sent.partition()
-            self._came(report, error, -1 if partition is None else partition, -1 if offset is None else offset)
-
-        try:
-            self._producer.produce(
-                message.topic,
-                value=message.value,
-                key=message.key,
-                partition=message.partition,  # -1 is librdkafka's word for "by its key", too
-                on_delivery=reported,
-                timestamp=message.timestamp_ms,
-                headers=list(message.headers) or None,
-            )
-        except BufferError:
-            raise QueueFull("the producer has as many messages under way as it may") from None
-        except KafkaException as error:
-            self._came(report, error.args[0], message.partition, -1)
+    def produce(self, messages: Sequence[Spooled], reports: Reports, *, first: int, end: int) -> int:
+        """Hands over those from `first` to before `end`, as many as there is room for; the place of the first that
+        there is none for. Raises QueueFull where that is `first`: librdkafka has as many as it may.
+        """
+        produce, reported = self._producer.produce, self._reported
+        for place in range(first, end):
+            message = messages[place]
+            try:
+                produce(
+                    message.topic,
+                    message.value,
+                    message.key,
+                    message.partition,  # -1 is librdkafka's word for "by its key", too
+                    partial(reported, messages, reports, place),
+                    timestamp=message.timestamp_ms,
+                    headers=list(message.headers) if message.headers else None,
+                )
+            except BufferError:
+                if place == first:
+                    raise QueueFull("the producer has as many messages under way as it may") from None
+                end = place
+                break
+            except KafkaException as error:
+                self._came.append((messages, reports, place, error.args[0], message.partition, -1))
+                self._deliver_soon()
+        if not self._is_often and len(self._producer):
+            self._poll_often()
+        return end
 
     async def check(self, timeout_s: float) -> None:
         """Returns once the cluster answers. Raises KafkaException where it does not in that time."""
@@ -86,21 +142,94 @@ class Producing:
         """Waits for reports, so long at most; how many messages have none then."""
         deadline_s = self._loop.time() + patience_s
         while len(self._producer) and self._loop.time() < deadline_s:
-            await self._loop.run_in_executor(None, self._producer.flush, FLUSH_SLICE_S)
+            await self._loop.run_in_executor(None, self._flush)
+            self._deliver_all()
         self._ended = True
-        await self._loop.run_in_executor(None, self._thread.join)
-        while self._reports:
-            self._deliver()
+        self._next_poll.cancel()
+        if self._looking is not None:
+            self._looking.cancel()
+            await asyncio.gather(self._looking, return_exceptions=True)
+        with suppress(_Enough):
+            self._producer.poll(0)
+        self._deliver_all()
         return len(self._producer)
 
+    def _flush(self) -> None:
+        """In a thread."""
+        with suppress(_Enough):
+            self._producer.flush(FLUSH_SLICE_S)
+
+    def _poll_often(self) -> None:
+        self._is_often = True
+        self._active_s = self._loop.time()
+        self._next_poll.cancel()
+        self._next_poll = self._loop.call_later(POLL_S, self._poll)
+
     def _poll(self) -> None:
-        while not self._ended:
-            self._producer.poll(POLL_S)
+        if self._ended:
+            return
+        delay_s = POLL_SELDOM_S
+        try:
+            delay_s = self._polled()
+        finally:  # whatever comes of one look, there is a next one: nobody else takes reports
+            self._is_often = delay_s <= POLL_S
+            self._next_poll = self._loop.call_later(delay_s, self._poll)
+
+    def _polled(self) -> float:
+        """Takes reports; in how many seconds it is to be looked again."""
+        delay_s = POLL_S
+        try:
+            self._producer.poll(0)
+        except _Enough:
+            delay_s = 0.0
+        now_s = self._loop.time()
+        if self._came:
+            self._active_s = now_s
+            if self._away_since_s is not None and self._came[-1][3] is None:
+                self._away_since_s = None
+            self._deliver_soon()
+        if not len(self._producer):
+            delay_s = POLL_IDLE_S
+        elif now_s > self._active_s + SELDOM_AFTER_S:
+            delay_s = POLL_SELDOM_S
+        return delay_s
+
+    def _reported(
+        self, messages: Sequence[Spooled], reports: Reports, place: int, error: KafkaError | None, sent: Message
+    ) -> None:
+        """By librdkafka, within a poll."""
+        partition, offset = sent.partition(), sent.offset()
+        came = self._came
+        came.append(
+            (messages, reports, place, error, -1 if partition is None else partition, -1 if offset is None else offset)
+        )
+        if len(came) % POLLED_MAX == 0:
+            raise _ENOUGH
 
     def _failed(self, error: KafkaError) -> None:
+        """By librdkafka, within a poll."""
+        if error.code() == KafkaError._ALL_BROKERS_DOWN:
+            self._loop.call_soon_threadsafe(self._is_away)
+        else:
+            self._away_why = error.str()
         self._loop.call_soon_threadsafe(self._tell, error.str())
         if error.fatal():
             self._loop.call_soon_threadsafe(self._broken, error.str())
+
+    def _is_away(self) -> None:
+        if self._away_since_s is None and not self._ended:
+            self._away_since_s = self._loop.time()
+            self._looking = self._loop.create_task(self._look(), name="look for the cluster")
+
+    async def _look(self) -> None:
+        """Until it is there. One that comes back while nothing is sent says nothing."""
+        while self._away_since_s is not None:
+            try:
+                await self.check(LOOK_WITHIN_S)
+            except KafkaException:
+                await asyncio.sleep(LOOK_EVERY_S)
+            else:
+                self._away_since_s = None
 
     def _tell(self, why: str) -> None:
         now_s = self._loop.time()
@@ -108,18 +237,22 @@ class Producing:
             self._told_until_s = now_s + TELL_EVERY_S
             log.warning("cluster is not reached", why=why)
 
-    def _came(self, report: Report, error: KafkaError | None, partition: int, offset: int) -> None:
-        with self._lock:
-            self._reports.append((report, error, partition, offset))
-            is_first = len(self._reports) == 1
-        if is_first:
-            self._loop.call_soon_threadsafe(self._deliver)
+    def _deliver_soon(self) -> None:
+        if not self._is_delivering:
+            self._is_delivering = True
+            self._loop.call_soon(self._deliver)
 
     def _deliver(self) -> None:
-        with self._lock:
-            reports = [self._reports.popleft() for _ in range(min(DELIVERED_MAX, len(self._reports)))]
-            is_more = bool(self._reports)
-        if is_more:
+        came = self._came
+        count = min(DELIVERED_MAX, len(came))
+        self._is_delivering = len(came) > count
+        if self._is_delivering:
             self._loop.call_soon(self._deliver)
-        for report, error, partition, offset in reports:
-            report(error, partition, offset)
+        for _ in range(count):
+            messages, reports, place, error, partition, offset = came.popleft()
+            if error is None or self._refused is None or not self._refused(messages[place], reports, place, error):
+                reports(place, error, partition, offset)
+
+    def _deliver_all(self) -> None:
+        while self._came:
+            self._deliver()

@@ -6,14 +6,13 @@ of them. Those are sent again, each as a batch of its own; what is refused then 
 """
 
 import asyncio
-from collections.abc import Callable, Mapping
-from functools import partial
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final
 
 from confluent_kafka import KafkaError
 
 from bmq_databus.errors import QueueFull
-from bmq_databus.producing.producer import Producing, Report
+from bmq_databus.producing.producer import Away, Producing, Reports
 from bmq_databus.spool.channel_spool import bytes_of
 from bmq_databus.spool.frames import Spooled
 
@@ -44,29 +43,47 @@ class Sender:
         """
         self._settings = settings
         self._broken = broken
-        self._together = Producing(settings, broken=broken)
+        self._together = Producing(settings, broken=broken, refused=self._is_sent_apart)
         self._apart: Producing | None = None
         self._purged = False
         self._under_way_bytes = 0
-        self._under_way_bytes_max = under_way_bytes_max
+        self.under_way_bytes_max = under_way_bytes_max
 
     @property
     def unsent(self) -> int:
         """How many messages have no report yet."""
         return self._together.unsent + (0 if self._apart is None else self._apart.unsent)
 
-    def produce(self, message: Spooled, report: Report) -> None:
-        """Hands over one message. Raises QueueFull where there are as many under way as may be."""
+    @property
+    def away(self) -> Away | None:
+        """That the cluster is not reached; None: it is, as far as is known."""
+        return self._together.away
+
+    def produce(self, messages: Sequence[Spooled], reports: Reports, *, first: int, end: int) -> int:
+        """Hands over those from `first` to before `end`, as many as there is room for; the place of the first that
+        there is none for. Raises QueueFull where that is `first`.
+        """
         if self._apart is not None and self._apart.unsent >= APART_MAX:
             raise QueueFull(FULL)
-        if self._under_way_bytes_max is None:
-            self._together.produce(message, partial(self._reported, message, report))
-            return
-        size_bytes = bytes_of(message)
-        if self._under_way_bytes and self._under_way_bytes + size_bytes > self._under_way_bytes_max:
+        if self.under_way_bytes_max is None:
+            return self._together.produce(messages, reports, first=first, end=end)
+        sizes_bytes, under_way_bytes = [], self._under_way_bytes
+        for place in range(first, end):
+            size_bytes = bytes_of(messages[place])
+            if under_way_bytes and under_way_bytes + size_bytes > self.under_way_bytes_max:
+                break
+            under_way_bytes += size_bytes
+            sizes_bytes.append(size_bytes)
+        if not sizes_bytes:
             raise QueueFull(FULL)
-        self._together.produce(message, partial(self._reported, message, self._counted(size_bytes, report)))
-        self._under_way_bytes += size_bytes
+
+        def counted(place: int, error: KafkaError | None, partition: int, offset: int) -> None:
+            self._under_way_bytes -= sizes_bytes[place - first]
+            reports(place, error, partition, offset)
+
+        end = self._together.produce(messages, counted, first=first, end=first + len(sizes_bytes))
+        self._under_way_bytes += sum(sizes_bytes[: end - first])
+        return end
 
     async def check(self, timeout_s: float) -> None:
         """Returns once the cluster answers. Raises KafkaException where it does not in that time."""
@@ -88,19 +105,13 @@ class Sender:
             left += await self._apart.close(patience_s=max(0.0, deadline_s - loop.time()))
         return left
 
-    def _counted(self, size_bytes: int, report: Report) -> Report:
-        def counted(error: KafkaError | None, partition: int, offset: int) -> None:
-            self._under_way_bytes -= size_bytes
-            report(error, partition, offset)
+    def _is_sent_apart(self, message: Spooled, reports: Reports, place: int, error: KafkaError) -> bool:
+        if error.code() not in OF_BATCHES or self._purged:
+            return False
 
-        return counted
+        def of_its_place(_: int, error: KafkaError | None, partition: int, offset: int) -> None:
+            reports(place, error, partition, offset)
 
-    def _reported(
-        self, message: Spooled, report: Report, error: KafkaError | None, partition: int, offset: int
-    ) -> None:
-        if error is None or error.code() not in OF_BATCHES or self._purged:
-            report(error, partition, offset)
-            return
         if self._apart is None:
             self._apart = Producing(
                 {
@@ -113,6 +124,7 @@ class Sender:
                 broken=self._broken,
             )
         try:
-            self._apart.produce(message, report)
+            self._apart.produce([message], of_its_place, first=0, end=1)
         except QueueFull:  # it has no bound in number, and what it may get is bounded
-            report(KafkaError(KafkaError._QUEUE_FULL), partition, offset)
+            reports(place, KafkaError(KafkaError._QUEUE_FULL), message.partition, -1)
+        return True

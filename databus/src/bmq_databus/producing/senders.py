@@ -6,17 +6,17 @@ those of lanes. A lane's producer that has had nothing to send for a while is cl
 """
 
 import asyncio
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Final
 
 from bmq_databus.channels.channel import Manner
-from bmq_databus.channels.together import MANNERS_MAX
 from bmq_databus.errors import QueueFull
-from bmq_databus.producing.producer import Report
+from bmq_databus.producing.producer import Away, Reports
 from bmq_databus.producing.sender import Sender
 from bmq_databus.producing.settings import QUEUE_KIB, with_manner
 from bmq_databus.spool.frames import Spooled
+from bmq_resources.channel_sets import MANNERS_MAX
 
 LANES_MAX: Final = 16
 """Producers of lanes, and their threads, are so many at most."""
@@ -42,6 +42,8 @@ class Senders:
         self._senders: dict[Manner, Sender] = {}
         self._of_lanes: dict[Manner, _OfLane] = {}
         """The one that was used last comes last."""
+        self._latest: tuple[Manner, Sender] | None = None
+        """The manner, of no lane, that was asked for last, and its producer."""
         self._closing: set[asyncio.Task[int]] = set()
         self._looking: asyncio.TimerHandle | None = None
         wanted = set(manners)
@@ -54,7 +56,7 @@ class Senders:
         if sender is None:
             if manner.lane:
                 return self._of_lane(manner)
-            if len(self._senders) >= MANNERS_MAX:
+            if sum(one.makes_topics for one in self._senders) >= MANNERS_MAX:
                 raise QueueFull(
                     f"channels are sent in {MANNERS_MAX} manners already: give this one the partitioner, batching and "
                     "compression of another one, or start the sidecar again"
@@ -62,11 +64,30 @@ class Senders:
             sender = self._senders[manner] = self._made(manner, QUEUE_KIB * 1024 // MANNERS_MAX)
         return sender
 
-    def produce(self, manner: Manner, message: Spooled, report: Report) -> None:
-        """By the producer of the manner, and of the message's own lane and partitioner. Raises QueueFull."""
-        if message.lane or message.partitioner != manner.partitioner:
-            manner = replace(manner, lane=message.lane, partitioner=message.partitioner)
-        self.of(manner).produce(message, report)
+    def away(self, manner: Manner) -> Away | None:
+        """That the cluster of the manner is not reached; None: it is, as far as is known."""
+        if self._latest is not None and manner is self._latest[0]:
+            return self._latest[1].away
+        sender = self._senders.get(manner)
+        return None if sender is None else sender.away
+
+    def produce(self, manner: Manner, messages: Sequence[Spooled], reports: Reports, *, first: int, end: int) -> int:
+        """By the producer of the manner, and of the messages' own lane and partitioner: those from `first` to before
+        `end`, as many as there is room for, and as go the same way; the place of the first that does not. Raises
+        QueueFull where that is `first`.
+        """
+        lane, partitioner = messages[first].lane, messages[first].partitioner
+        for place in range(first + 1, end):
+            if messages[place].lane != lane or messages[place].partitioner != partitioner:
+                end = place
+                break
+        if lane or partitioner != manner.partitioner:
+            sender = self.of(replace(manner, lane=lane, partitioner=partitioner))
+        else:
+            if self._latest is None or manner is not self._latest[0]:  # to look one up by all of its parts takes long
+                self._latest = manner, self.of(manner)
+            sender = self._latest[1]
+        return sender.produce(messages, reports, first=first, end=end)
 
     def way(self, manner: Manner) -> "Way":
         """For all messages of one channel."""
@@ -80,6 +101,20 @@ class Senders:
     async def check(self, timeout_s: float) -> None:
         """Returns once the cluster answers. Raises KafkaException where it does not in that time."""
         await next(iter(self._senders.values())).check(timeout_s)
+
+    def renew(self) -> bool:
+        """Producers of topics that nobody declared forget them, by their end; False: they have messages under way."""
+        those = [(manner, one) for manner, one in self._senders.items() if not manner.makes_topics]
+        of_lanes = [manner for manner in self._of_lanes if not manner.makes_topics]
+        if any(one.unsent for one in (*(one for _, one in those), *(self._of_lanes[one].sender for one in of_lanes))):
+            return False
+        for manner, sender in those:
+            self._senders[manner] = self._made(manner, sender.under_way_bytes_max)
+            self._close(sender, "close producer of topics")
+        for manner in of_lanes:
+            self._close_of_lane(manner)
+        self._latest = None
+        return True
 
     def purge(self) -> None:
         """Messages without a report are given up: each gets one."""
@@ -99,7 +134,7 @@ class Senders:
         oldest_s = self._loop.time() - idle_s
         for manner, one in list(self._of_lanes.items()):
             if one.used_s <= oldest_s and not one.sender.unsent:
-                self._close(manner)
+                self._close_of_lane(manner)
         self._looking = self._loop.call_later(IDLE_S / 2, self.close_idle) if self._of_lanes else None
 
     def _of_lane(self, manner: Manner) -> Sender:
@@ -117,14 +152,15 @@ class Senders:
     def _make_room(self) -> None:
         for manner, one in self._of_lanes.items():
             if not one.sender.unsent:
-                self._close(manner)
+                self._close_of_lane(manner)
                 return
         raise QueueFull(f"messages of {LANES_MAX} lanes are under way, each by a producer of its own: try again")
 
-    def _close(self, manner: Manner) -> None:
-        task = self._loop.create_task(
-            self._of_lanes.pop(manner).sender.close(patience_s=0.0), name=f"close producer of lane {manner.lane}"
-        )
+    def _close_of_lane(self, manner: Manner) -> None:
+        self._close(self._of_lanes.pop(manner).sender, f"close producer of lane {manner.lane}")
+
+    def _close(self, sender: Sender, name: str) -> None:
+        task = self._loop.create_task(sender.close(patience_s=0.0), name=name)
         self._closing.add(task)
         task.add_done_callback(self._closing.discard)
 
@@ -142,6 +178,6 @@ class Way:
         self._senders = senders
         self._manner = manner
 
-    def produce(self, message: Spooled, report: Report) -> None:
-        """Raises QueueFull."""
-        self._senders.produce(self._manner, message, report)
+    def produce(self, messages: Sequence[Spooled], reports: Reports, *, first: int, end: int) -> int:
+        """As `Senders`."""
+        return self._senders.produce(self._manner, messages, reports, first=first, end=end)

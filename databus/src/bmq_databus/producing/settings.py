@@ -10,6 +10,8 @@ QUEUE_KIB: Final = 32 << 10
 """What librdkafka holds of messages under way, of all producers for one purpose together."""
 REFRESH_MS: Final = 10_000
 """Partitions that are added to a topic are known so soon."""
+RECONNECT_MS_MAX: Final = 2_000
+"""A cluster that was away is found so soon after it is back."""
 MESSAGE_BYTES_MAX: Final = 64 << 20
 """What a message may have as far as the sidecar is asked: what a topic takes, the cluster says."""
 NEVER_MS: Final = 0
@@ -27,11 +29,12 @@ def producer_settings(cluster: Mapping[str, Any], *, timeout_ms: int) -> dict[st
     """
     return {
         "enable.idempotence": True,
-        "linger.ms": 5,
+        "linger.ms": 1,
         "queue.buffering.max.messages": QUEUE_MESSAGES,
         "queue.buffering.max.kbytes": QUEUE_KIB,
         "message.max.bytes": MESSAGE_BYTES_MAX,
         "topic.metadata.refresh.interval.ms": REFRESH_MS,
+        "reconnect.backoff.max.ms": RECONNECT_MS_MAX,
         "message.timeout.ms": timeout_ms,
         **cluster,
     }
@@ -45,6 +48,7 @@ def with_manner(settings: Mapping[str, Any], manner: Manner) -> dict[str, Any]:
         **settings,
         **cluster,
         **lane,
+        **({} if manner.makes_topics else {"allow.auto.create.topics": False}),
         "partitioner": manner.partitioner or DEFAULT_PARTITIONER,
         "linger.ms": manner.linger_ms,
         "batch.size": manner.batch_bytes,

@@ -1,24 +1,38 @@
-"""The spools of all channels that accept, and who sends what is in them."""
+"""The spools of all channels that accept, one for each cluster, and who sends what is in them."""
 
 import asyncio
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
+import msgspec
 import structlog
 
 from bmq.fairness.turns import Turns
 from bmq.ports import Clock
-from bmq_databus.channels.channel import Manner
+from bmq_databus.channels.channel import Channel, Manner
 from bmq_databus.errors import DatabusError
+from bmq_databus.metrics import SpoolMetrics
 from bmq_databus.producing.draining import Draining
 from bmq_databus.producing.senders import Senders
-from bmq_databus.producing.settings import QUEUE_KIB
 from bmq_databus.spool.aside import AsideLimits
 from bmq_databus.spool.channel_spool import ChannelSpool, SpoolLimits
-from bmq_databus.spool.folder import left_in
+from bmq_databus.spool.clusters import channel_of, folder_of, left_in, mark, servers_of
+from bmq_databus.spool.frames import Once, Spooled
+
+UNDER_WAY_BYTES_MAX: Final = 8 << 20
+"""What all of them together have with the producers: some batches for each partition. Each of it is in memory twice,
+as librdkafka's and as what is sent again."""
+LINGER_MS_MIN: Final = 10
+"""So long a message waits for others, as nobody waits for it. librdkafka's thread spins while a batch waits for more
+and an earlier one has no answer: seldom, where this is longer than a cluster takes to answer."""
 
 log = structlog.get_logger()
+
+
+def _unhurried(manner: Manner) -> Manner:
+    return replace(manner, linger_ms=max(manner.linger_ms, LINGER_MS_MIN))
 
 
 class Spools:
@@ -46,39 +60,81 @@ class Spools:
         self._loop = asyncio.get_running_loop()
         self._senders: Senders | None = None
         self._spools: dict[str, ChannelSpool] = {}
+        self._names: dict[str, list[str]] = {}
+        """By channel."""
         self._draining: dict[str, Draining] = {}
         self._tasks: dict[str, asyncio.Task[None]] = {}
 
-    def __getitem__(self, name: str) -> ChannelSpool:
-        """That of a channel for which `open` was called."""
-        return self._spools[name]
-
     @property
     def all(self) -> Mapping[str, ChannelSpool]:
-        """By channel."""
+        """By `spool_name`."""
         return self._spools
 
-    async def start(self, accepting: Mapping[str, tuple[SpoolLimits, Manner]]) -> None:
+    def of(self, channel: Channel) -> list[ChannelSpool]:
+        """Those of a channel for which `open` was called, one for each cluster."""
+        return [self._spools[one.name] for one in channel.spools]
+
+    async def enter(
+        self, channel: Channel, messages: Sequence[Spooled], *, patience_s: float, once: Once | None = None
+    ) -> "asyncio.Future[None]":
+        """As `ChannelSpool.enter`, for all clusters that the channel's messages go to. Where one of them has no room
+        nobody gets them; where a disk fails some may have them.
+        """
+        if not channel.others and not channel.manner.bootstrap_servers:
+            return await self._spools[channel.name].enter(messages, patience_s=patience_s, once=once)
+        places = channel.spools
+        for_each = [
+            [msgspec.structs.replace(message, topic=topic) for message in messages for topic in one.topics]
+            for one in places
+        ]
+        for place, theirs in zip(places, for_each, strict=True):
+            await self._spools[place.name].room_for(theirs, patience_s=patience_s)
+        under_way: list[asyncio.Future[None]] = []
+        for place, theirs in zip(places, for_each, strict=True):
+            is_last = place is places[-1]
+            if is_last and once is not None:
+                # The key says that all of them have it: it is durable behind the others.
+                await _all_durable(under_way)
+            entered = await self._spools[place.name].enter(
+                theirs, patience_s=patience_s, once=once if is_last else None
+            )
+            entered.add_done_callback(_heard)
+            under_way.append(entered)
+        return self._loop.create_task(_all_durable(under_way), name=f"accept for all clusters of {channel.name}")
+
+    def take_keys(self, channel: Channel) -> list[Once]:
+        """Those that its spools had at the start, whichever clusters they were for; once."""
+        names = self._names.get(channel.name, ())
+        return [one for name in names for one in self._spools[name].take_keys()]
+
+    async def start(self, accepting: Iterable[Channel]) -> None:
         """Opens those of these channels, and what others left. Raises DatabusError, OSError, KafkaException."""
-        wanted = dict(accepting)
+        wanted = {one.name: (channel.spool, one.manner) for channel in accepting for one in channel.spools}
         if self._folder is not None:
             for name in await self._loop.run_in_executor(None, left_in, self._folder):
                 if name not in wanted:
                     log.warning("spool of a channel that accepts nothing any more is sent", channel=name)
-                    wanted[name] = SpoolLimits(), Manner()
+                    wanted[name] = SpoolLimits(), Manner(bootstrap_servers=servers_of(name))
         if wanted:
-            self._senders = Senders(self._settings, [manner for _, manner in wanted.values()], broken=self._broken)
+            self._senders = Senders(
+                self._settings, [_unhurried(manner) for _, manner in wanted.values()], broken=self._broken
+            )
         for name, (limits, manner) in wanted.items():
-            await self.open(name, limits, manner)
+            await self._open(name, limits, manner)
 
-    async def open(self, name: str, limits: SpoolLimits, manner: Manner) -> None:
-        """The channel accepts by these limits from now on, and is sent so. Raises DatabusError: as before, or not at
-        all; OSError, KafkaException.
+    async def open(self, channel: Channel) -> None:
+        """The channel accepts by its limits from now on, and is sent so. Raises DatabusError: as before, or not at all;
+        OSError, KafkaException.
         """
+        for one in channel.spools:
+            await self._open(one.name, channel.spool, one.manner)
+
+    async def _open(self, name: str, limits: SpoolLimits, manner: Manner) -> None:
         if self._folder is None:
             raise DatabusError(
                 f"channel {name} acknowledges what is accepted, and there is no folder for that: start with --spool DIR"
             )
+        manner = _unhurried(manner)
         if self._senders is None:
             self._senders = Senders(self._settings, [manner], broken=self._broken)
         self._senders.of(manner)  # refused now rather than with the first message
@@ -87,11 +143,20 @@ class Spools:
             spool.bound(limits)
             self._draining[name].send_by(way)
             return
-        spool = await ChannelSpool.opened(self._folder / name, limits=limits, clock=self._clock, aside=self._aside)
+        if servers_of(name):
+            await self._loop.run_in_executor(None, mark, self._folder, name)
+        spool = await ChannelSpool.opened(
+            folder_of(self._folder, name),
+            limits=limits,
+            clock=self._clock,
+            aside=self._aside,
+            counts=SpoolMetrics(name),
+        )
         self._spools[name] = spool
+        self._names.setdefault(channel_of(name), []).append(name)
         draining = self._draining[name] = Draining(spool, way, under_way_bytes_max=0, turns=self._turns)
         for one in self._draining.values():
-            one.under_way_bytes_max = QUEUE_KIB * 1024 // (2 * len(self._draining))
+            one.under_way_bytes_max = UNDER_WAY_BYTES_MAX // len(self._draining)
         task = self._tasks[name] = self._loop.create_task(draining.run(), name=f"drain {name}")
         task.add_done_callback(self._drained)
 
@@ -102,6 +167,8 @@ class Spools:
         await asyncio.gather(*self._tasks.values(), return_exceptions=True)
         if self._senders is not None:
             await self._senders.close(patience_s=patience_s)
+        for draining in self._draining.values():
+            draining.settle()
         for spool in self._spools.values():
             await spool.close()
 
@@ -109,3 +176,17 @@ class Spools:
         if not task.cancelled() and (bug := task.exception()) is not None:
             self._loop.call_exception_handler({"message": "draining failed", "exception": bug, "task": task})
             self._broken(repr(bug))
+
+
+def _heard(entered: "asyncio.Future[None]") -> None:
+    """Where another one fails first nobody asks for what became of this one."""
+    if not entered.cancelled():
+        entered.exception()
+
+
+async def _all_durable(entered: "Sequence[asyncio.Future[None]]") -> None:
+    """Raises what one of them has. They go on where nobody waits any more."""
+    if entered:
+        await asyncio.wait(entered)
+    for one in entered:
+        one.result()

@@ -10,13 +10,14 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from decimal import Decimal
 from itertools import islice
-from typing import Any, Final
-
-import jsonschema_rs
+from typing import TYPE_CHECKING, Any, Final
 
 from bmq_databus.errors import DatabusError, Unfit
 from bmq_databus.rules.places import check
 from bmq_resources.json_paths import Path
+
+if TYPE_CHECKING:
+    import jsonschema_rs
 
 SCHEMA_BYTES_MAX: Final = 256 << 10
 PARTS_MAX: Final = 10_000
@@ -58,6 +59,8 @@ class SchemaCheck:
 
     def __init__(self, schema: JsonSchema) -> None:
         """Raises BadSchema."""
+        import jsonschema_rs  # 4 MiB, for which a sidecar without schemas has no use
+
         if len(schema.text) > SCHEMA_BYTES_MAX:
             raise BadSchema(f"it has {len(schema.text)} bytes: {SCHEMA_BYTES_MAX} are the most")
         parts = json.loads(schema.text)
@@ -91,7 +94,7 @@ class SchemaCheck:
         raise Unfit(f"it does not fit the channel's schema: {'; '.join(errors)}")
 
 
-def _told(error: jsonschema_rs.ValidationError, hidden: Sequence[Path]) -> str:
+def _told(error: "jsonschema_rs.ValidationError", hidden: Sequence[Path]) -> str:
     path = tuple(error.instance_path)
     outer = next((one for one in hidden if path[: len(one)] == one), None)
     rule = "/".join(map(str, error.schema_path)) or "false"

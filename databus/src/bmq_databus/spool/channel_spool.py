@@ -15,17 +15,19 @@ from functools import partial
 from pathlib import Path
 from typing import Any, Final, Literal, NamedTuple
 
+import msgspec
 import structlog
 
 from bmq.ports import Clock
 from bmq.runtime.blocking_calls import BlockingCalls
-from bmq.runtime.file_io import REMEDIES, sync_folder
+from bmq.runtime.file_io import REMEDIES, sync_file, sync_folder
 from bmq_databus.errors import SpoolFailed, SpoolFull
 from bmq_databus.metrics import SpoolCounts, SpoolMetrics
 from bmq_databus.spool.aside import DEFAULT_LIMITS, Aside, AsideLimits
 from bmq_databus.spool.done import runs
 from bmq_databus.spool.folder import SpoolFolder
-from bmq_databus.spool.frames import BEGUN, DAMAGED, REFUSED, SENT, Spooled, Step, encode_frame
+from bmq_databus.spool.frames import BEGUN, DAMAGED, FRAME_HEAD_BYTES, REFUSED, SENT, Once, Spooled, Step, encode_frame
+from bmq_databus.spool.keys import KeyFiles
 from bmq_databus.spool.reading import Lost, Read, Reading
 from bmq_databus.spool.refused import Refused
 from bmq_databus.spool.segments import SegmentFile, SegmentWriter
@@ -36,10 +38,18 @@ GROUP_BYTES: Final = 8 << 20
 """So much is written with one fsync, or one message."""
 SETTLED_MAX: Final = 2_000
 """So many outcomes are written down at a time, in a turn of the loop."""
+UNKEPT_MAX: Final = 1_000
+PROBE: Final = "probe"
+"""A file that is written where the disk is in trouble and nobody else finds out that it is not any more."""
+PROBE_BYTES: Final = 64 << 10
 AGAIN_S: Final = 1.0
 """A disk that did not take something is asked again after so long."""
 MESSAGE_EXTRA_BYTES: Final = 48
-"""What a message takes on disk beside its own bytes, about."""
+"""What a message takes on disk beside its texts, at most: what MessagePack says of their lengths, and its numbers."""
+HEADER_EXTRA_BYTES: Final = 12
+ONCE_EXTRA_BYTES: Final = 64
+ENTRY_EXTRA_BYTES: Final = FRAME_HEAD_BYTES + 8
+"""What messages that enter together take beside themselves: they are a frame."""
 
 log = structlog.get_logger()
 
@@ -61,6 +71,7 @@ class _Waiting(NamedTuple):
     messages: Sequence[Spooled]
     size_bytes: int
     done: "asyncio.Future[None]"
+    once: Once | None
 
 
 class ChannelSpool:
@@ -85,12 +96,19 @@ class ChannelSpool:
         self._clock = clock
         self._loop = asyncio.get_running_loop()
         self._held: SpoolFolder | None = None
+        self._keys = KeyFiles(folder)
+        self._known_keys: list[Once] = []
+        self._unkept: deque[Once] = deque(maxlen=UNKEPT_MAX)
+        """Keys whose file did not take them yet."""
         self._segments: list[UndoneSegment] = []
         self._writer: SegmentWriter | None = None
         self._next_number = 0
         self._waiting: deque[_Waiting] = deque()
         self._waiting_bytes = 0
-        self._settled: deque[tuple[int, int]] = deque()
+        self._lacked_bytes = 0
+        """What there was no room for last; 0: there always was."""
+        self._settled: deque[tuple[int, int, int]] = deque()
+        """Numbers that follow each other: the first, how many, and what became of them."""
         self._refused: deque[Refused] = deque()
         self._lost: list[Lost] = []
         """What reading found to be damaged, since that was looked at."""
@@ -122,6 +140,7 @@ class ChannelSpool:
         spool = cls(folder, limits=limits, clock=clock, aside=aside, refused_in=refused_in, counts=counts)
         spool._metrics.tell(spool)
         spool._held = await spool._disk.run(partial(SpoolFolder, folder))
+        spool._known_keys = await spool._disk.run(partial(spool._keys.recover, clock.now_ms()))
         spool._segments, spool._next_number = await spool._disk.run(partial(undone_in, folder))
         await spool._disk.run(spool._aside.recover)
         spool._aside.tell(spool._loop.time())
@@ -139,6 +158,14 @@ class ChannelSpool:
         """How many messages are on disk that need something yet."""
         return sum(segment.undone for segment in self._segments)
 
+    @property
+    def trouble_now(self) -> str:
+        """Why nothing is accepted for now; empty: it is."""
+        if self.trouble:
+            return f"its spool takes nothing: {self.trouble}"
+        is_full = self._lacked_bytes and self.size_bytes + self._lacked_bytes > self.limits.bytes_max
+        return str(self._full()) if is_full and self.limits.when_full != "drop_oldest" else ""
+
     def bound(self, limits: SpoolLimits) -> None:
         """By these limits from now on; who waits for room looks again."""
         self.limits = limits
@@ -146,13 +173,34 @@ class ChannelSpool:
 
     async def accept(self, messages: Sequence[Spooled], *, patience_s: float) -> None:
         """Durable when it returns, all of them. Raises SpoolFull, SpoolFailed: none was accepted."""
-        size_bytes = sum(map(bytes_of, messages))
-        await self._make_room(size_bytes, patience_s)
+        await (await self.enter(messages, patience_s=patience_s))
+
+    def take_keys(self) -> list[Once]:
+        """Those that were there at the start, the oldest first; once."""
+        keys, self._known_keys = self._known_keys, []
+        return keys
+
+    async def room_for(self, messages: Sequence[Spooled], *, patience_s: float) -> None:
+        """Returns when there is room for them. Raises SpoolFull."""
+        await self._room_for(_entry_bytes(messages), patience_s)
+
+    async def enter(
+        self, messages: Sequence[Spooled], *, patience_s: float, once: Once | None = None
+    ) -> "asyncio.Future[None]":
+        """Behind what entered before, once there is room; raises SpoolFull where there is none. The future is done when
+        they are durable, all of them, or has SpoolFailed: none was accepted. `once`, of the request that has written
+        them, is durable with them.
+        """
+        size_bytes = _entry_bytes(messages)
+        if once is not None:
+            messages = [msgspec.structs.replace(messages[0], once=once), *messages[1:]]
+            size_bytes += ONCE_EXTRA_BYTES + len(once.body) + len(once.key.encode())
+        await self._room_for(size_bytes, patience_s)
         done: asyncio.Future[None] = self._loop.create_future()
-        self._waiting.append(_Waiting(messages, size_bytes, done))
+        self._waiting.append(_Waiting(messages, size_bytes, done, once))
         self._waiting_bytes += size_bytes
         self._begin("write", self._write)
-        await done
+        return done
 
     async def read(self) -> list[Read]:
         """The next messages, in their order; waits until there are some. One reads at a time."""
@@ -180,12 +228,12 @@ class ChannelSpool:
 
     def settle(self, numbers: Iterable[int], kind: int) -> None:
         """Those that were read need nothing more: SENT, or REFUSED by the cluster for good."""
-        self._settled.extend([(number, kind) for number in numbers])
+        self._settled.extend([(first, count, kind) for first, count in runs(sorted(numbers))])
         self._begin("settle", self._settle)
 
     def refuse(self, number: int, message: Spooled, why: str) -> None:
         """The cluster takes it never: it is kept in the file of refused ones, and needs nothing more then."""
-        self._refused.append(Refused(number, why, message))
+        self._refused.append(Refused(number, why, msgspec.structs.replace(message, once=None)))
         self.settle([number], REFUSED)
 
     async def expire(self) -> int:
@@ -199,7 +247,18 @@ class ChannelSpool:
                     break
             given_up += await self._drop_oldest()
         await self._delete_done(also_newest=True)
+        if self.trouble:
+            await self._probe()
         return given_up
+
+    async def _probe(self) -> None:
+        """Whether the disk takes something again: while this spool is in trouble perhaps nobody writes to it."""
+        try:
+            await self._disk.run(partial(_write_probe, self._folder / PROBE))
+        except OSError as error:
+            self._tell(error)
+        else:
+            self.trouble = ""
 
     async def emptied(self) -> None:
         """Returns once no message needs anything more, and what they took is given back."""
@@ -228,6 +287,7 @@ class ChannelSpool:
             segment.close()
         if self._writer is not None:
             self._writer.close()
+        self._keys.close()
         self._reading.close()
         if self._held is not None:
             self._held.leave()
@@ -243,6 +303,10 @@ class ChannelSpool:
         while self._is_under_way(name):
             await asyncio.wait([self._tasks[name]])
 
+    async def _room_for(self, size_bytes: int, patience_s: float) -> None:
+        if self.size_bytes + size_bytes > self.limits.bytes_max:
+            await self._make_room(size_bytes, patience_s)
+
     async def _make_room(self, size_bytes: int, patience_s: float) -> None:
         if size_bytes > self.limits.bytes_max:
             raise SpoolFull(f"{size_bytes} bytes are more than the whole spool may have ({self.limits.bytes_max})")
@@ -252,6 +316,7 @@ class ChannelSpool:
             if self.size_bytes + size_bytes <= self.limits.bytes_max:
                 return
             self._room.clear()
+            self._lacked_bytes = size_bytes
             if self.limits.when_full == "reject":
                 raise self._full()
             if self.limits.when_full == "drop_oldest" and self._segments:
@@ -315,7 +380,25 @@ class ChannelSpool:
             if made is not None:
                 made.file.delete()
             raise
+        self._keep_keys([one.once for one in group if one.once is not None])
         return made, end
+
+    def _keep_keys(self, keys: Sequence[Once]) -> None:
+        """Blocking. Messages are accepted whether or not: a disk that does not take them is asked with the next."""
+        if not keys and not self._unkept:
+            return
+        self._unkept.extend(keys)
+        try:
+            self._keys.append(list(self._unkept))
+        except OSError as error:
+            log.error(
+                "keys of requests are not on disk: those that come again after a restart are written again",
+                folder=str(self._folder),
+                why=error.strerror or str(error),
+                remedy=REMEDIES.get(error.errno or 0, "look at the disk"),
+            )
+        else:
+            self._unkept.clear()
 
     def _appended(self, made: UndoneSegment | None, end: int, group: Sequence[_Waiting]) -> None:
         if made is not None:
@@ -387,34 +470,33 @@ class ChannelSpool:
             for segment, steps in written:
                 for step in steps:
                     segment.done.add(range(step.first, step.first + step.count))
-            for kind in (SENT, REFUSED):
-                self._count(kind, [number for number, of in taken if of == kind])
+            for first, count, kind in taken:
+                self._count(kind, first, count)
             await self._delete_done()
             self._settled_some.set()
             if not self._settled:
                 return
 
-    def _steps_of(self, taken: Iterable[tuple[int, int]]) -> list[tuple[UndoneSegment, list[Step]]]:
+    def _steps_of(self, taken: Iterable[tuple[int, int, int]]) -> list[tuple[UndoneSegment, list[Step]]]:
         firsts = [segment.file.first for segment in self._segments]
         steps: dict[int, list[Step]] = {}
         for kind in (SENT, REFUSED):
-            for first, count in runs(sorted(number for number, of in taken if of == kind)):
-                end = first + count
+            for first, end in _merged(sorted((first, first + count) for first, count, of in taken if of == kind)):
                 while first < end and (at := bisect_right(firsts, first) - 1) >= 0:
                     stop = min(end, firsts[at + 1] if at + 1 < len(firsts) else end)
                     steps.setdefault(at, []).append(Step(kind, first, stop - first))
                     first = stop
         return [(self._segments[at], steps[at]) for at in sorted(steps)]
 
-    def _count(self, kind: int, numbers: Sequence[int]) -> None:
+    def _count(self, kind: int, first: int, count: int) -> None:
         if kind == SENT:
-            self._metrics.sent.inc(len(numbers))
+            self._metrics.sent.inc(count)
             for segment in self._segments:
-                if segment.begun > segment.file.first:
-                    again = sum(segment.file.first <= number < segment.begun for number in numbers)
+                again = min(first + count, segment.begun) - max(first, segment.file.first)
+                if again > 0:
                     self._metrics.sent_again.inc(again)
         else:
-            self._metrics.refused.inc(len(numbers))
+            self._metrics.refused.inc(count)
 
     async def _delete_done(self, *, also_newest: bool = False) -> None:
         """Gives back segments that nothing is left to do of; the newest only where it is asked for and nothing is
@@ -465,16 +547,44 @@ class ChannelSpool:
             self._writer = None
 
 
+def _merged(spans: Iterable[tuple[int, int]]) -> list[tuple[int, int]]:
+    """Ascending spans (first, end) as those that touch none of the others."""
+    found: list[tuple[int, int]] = []
+    for first, end in spans:
+        if found and first <= found[-1][1]:
+            found[-1] = found[-1][0], max(end, found[-1][1])
+        else:
+            found.append((first, end))
+    return found
+
+
+def _entry_bytes(messages: Iterable[Spooled]) -> int:
+    return ENTRY_EXTRA_BYTES + sum(map(bytes_of, messages))
+
+
 def bytes_of(message: Spooled) -> int:
-    """What a message takes on disk, about."""
-    own = len(message.key or b"") + len(message.value or b"") + len(message.topic)
-    return own + MESSAGE_EXTRA_BYTES + sum(len(name) + len(value or b"") for name, value in message.headers)
+    """What a message takes on disk, at most, and not much less."""
+    own = len(message.key or b"") + len(message.value or b"") + len(message.topic) + MESSAGE_EXTRA_BYTES
+    own += len(message.lane) + len(message.partitioner)
+    if not message.headers:
+        return own
+    return own + sum(len(name.encode()) + len(value or b"") + HEADER_EXTRA_BYTES for name, value in message.headers)
 
 
 def _sync(folder: Path, segments: Iterable[UndoneSegment]) -> None:
     for segment in segments:
         segment.sync()
     sync_folder(folder)
+
+
+def _write_probe(path: Path) -> None:
+    try:
+        with path.open("wb") as probe:
+            probe.write(bytes(PROBE_BYTES))
+            probe.flush()
+            sync_file(probe.fileno())
+    finally:
+        path.unlink(missing_ok=True)
 
 
 def _write_steps(written: Iterable[tuple[UndoneSegment, list[Step]]]) -> None:

@@ -21,9 +21,20 @@ class Done:
         """How many below `end` are not done."""
         return max(0, end - self.low - len(self._above))
 
-    def add(self, numbers: Iterable[int]) -> None:
+    def has_none(self, first: int) -> bool:
+        """Those of messages from `first` on."""
+        return first >= self.low and not self._above
+
+    def add(self, numbers: range) -> None:
         """Those, too."""
-        self._above.update(number for number in numbers if number >= self.low)
+        if numbers.start > self.low:
+            self._above.update(numbers)
+            return
+        if numbers.stop <= self.low:
+            return
+        if self._above:
+            self._above.difference_update(range(self.low, numbers.stop))
+        self.low = numbers.stop
         while self.low in self._above:
             self._above.remove(self.low)
             self.low += 1

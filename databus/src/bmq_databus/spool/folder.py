@@ -9,7 +9,12 @@ from pathlib import Path
 from bmq.runtime.file_io import REMEDIES, sync_folder
 from bmq.runtime.folder_lock import lock_folder
 from bmq_databus.errors import SpoolFailed, SpoolInUse
-from bmq_databus.spool.segments import SEGMENT_SUFFIX
+
+
+def not_made(path: Path, error: OSError) -> SpoolFailed:
+    """That a spool's folder cannot be had, and what helps."""
+    remedy = REMEDIES.get(error.errno or 0, "name another folder with --spool")
+    return SpoolFailed(f"spool {path}: {error.strerror or error}: {remedy}")
 
 
 class SpoolFolder:
@@ -23,8 +28,7 @@ class SpoolFolder:
             for made_in in (path.parent.parent, path.parent, path):
                 sync_folder(made_in)
         except OSError as error:
-            remedy = REMEDIES.get(error.errno or 0, "name another folder with --spool")
-            raise SpoolFailed(f"spool {path}: {error.strerror or error}: {remedy}") from error
+            raise not_made(path, error) from error
         try:
             self._fd = lock_folder(path, fcntl.LOCK_EX)
         except BlockingIOError:
@@ -39,8 +43,3 @@ class SpoolFolder:
     def leave(self) -> None:
         """Another process may have it."""
         os.close(self._fd)
-
-
-def left_in(root: Path) -> list[str]:
-    """Names of channels that have messages below this folder. Blocking."""
-    return sorted({path.parent.name for path in root.glob(f"*/*{SEGMENT_SUFFIX}")})

@@ -35,6 +35,18 @@ class FrameHead(msgspec.Struct, frozen=True):
     crc: int
 
 
+class Once(msgspec.Struct, frozen=True, array_like=True):
+    """The key of a request that was accepted, and its answer, for whoever comes again with it."""
+
+    key: str
+    fingerprint: bytes
+    """Equal for equal requests alone."""
+    until_ms: int
+    """When its window is over, since 1970."""
+    status: int
+    body: bytes
+
+
 class Spooled(msgspec.Struct, frozen=True, array_like=True):
     """A message as it will be produced. `partition` -1: by its key. Later versions add fields at the end, which earlier
     ones pass over.
@@ -51,6 +63,8 @@ class Spooled(msgspec.Struct, frozen=True, array_like=True):
     """Empty: the base."""
     partitioner: str = ""
     """As librdkafka calls it; empty: as it does by itself."""
+    once: Once | None = None
+    """The key of the request whose first accepted message it is; None: it has no key."""
 
 
 _messages_of: Final = msgspec.msgpack.Decoder(tuple[Spooled, ...])

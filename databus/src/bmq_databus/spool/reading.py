@@ -91,10 +91,11 @@ class Reading:
             reader.skip(head)
             size_bytes += head.length
             self.to = max(self.to, end)
+            is_whole = segment.done.has_none(head.first)
             found += [
                 Read(number, message, number < segment.begun)
                 for number, message in enumerate(messages, head.first)
-                if number not in segment.done
+                if is_whole or number not in segment.done
             ]
         return found
 

@@ -295,6 +295,14 @@ class ServerConfig(BaseSettings):
         minimum=1_000,
         maximum=60_000,
     )
+    lane_grace_ms: int = _number(
+        CLUSTER,
+        30_000,
+        "After so long without a consumer in a lane whose fallback is base, what is written there goes on to the base; "
+        "the same for all nodes. Proxies look six times as often.",
+        minimum=3_000,
+        maximum=3_600_000,
+    )
     balance_interval_ms: int = _number(
         CONTROLLERS,
         1_000,

@@ -8,7 +8,7 @@ from bmq_operator.clusters.existing import owner_of
 from bmq_operator.clusters.keys import ADMIN_TOKEN, reference, texts_of
 from bmq_operator.clusters.names import Names
 from bmq_operator.context import Context
-from bmq_operator.kube import Manifest
+from bmq_operator.kube import Kube, Manifest
 from bmq_operator.understood import understood, which, why_not_understood
 from bmq_resources.cluster import Cluster
 
@@ -47,35 +47,33 @@ async def admin_of(context: Context, cluster: Cluster) -> AdminClient:
     meta = cluster.metadata
     template = context.settings.admin_url_template
     service = await context.kube.get("Service", meta.namespace, Names.of(cluster).admin)
-    _is_its_own(service, cluster)
+    _is_its_own(service, Names.of(cluster), uid=meta.uid)
     address = _cluster_ip(service, cluster) if "{cluster_ip}" in template else ""
-    token = await _token(context, cluster)
+    token = await admin_token_of(context.kube, Names.of(cluster), uid=meta.uid)
     return context.admin(template.format(name=meta.name, namespace=meta.namespace, cluster_ip=address), token)
 
 
-async def _token(context: Context, cluster: Cluster) -> str:
-    """What controllers are to take: while a token is replaced, all that run take the one which they are to present
-    (clusters/keys.py).
+async def admin_token_of(kube: Kube, names: Names, *, uid: str) -> str:
+    """What controllers of the Cluster of this uid are to take: while a token is replaced, all that run take the one
+    which they are to present (clusters/keys.py). Raises KubeError, AdminUnreachable.
     """
-    names = Names.of(cluster)
-    controllers = await context.kube.get("StatefulSet", names.namespace, names.role("controller"))
-    _is_its_own(controllers, cluster)
+    controllers = await kube.get("StatefulSet", names.namespace, names.role("controller"))
+    _is_its_own(controllers, names, uid=uid)
     name, key = reference(controllers["spec"]["template"]["spec"]) if controllers is not None else ("", "")
-    secret = await context.kube.get("Secret", names.namespace, name or names.auth)
+    secret = await kube.get("Secret", names.namespace, name or names.auth)
     if secret is None:
         raise AdminUnreachable(f"Cluster {names.namespace}/{names.cluster} has no Secret {name or names.auth}")
     return texts_of(secret).get(key or ADMIN_TOKEN, "")
 
 
-def _is_its_own(there: Manifest | None, cluster: Cluster) -> None:
+def _is_its_own(there: Manifest | None, names: Names, *, uid: str) -> None:
     """Raises AdminUnreachable where somebody else has made it: they would be told the token, or choose which Secret is
     read for one.
     """
-    meta = cluster.metadata
-    if there is not None and owner_of(there) != meta.uid:
+    if there is not None and owner_of(there) != uid:
         what = f"{there['kind']} {there['metadata']['name']}"
         raise AdminUnreachable(
-            f"{what} is not that of Cluster {meta.namespace}/{meta.name}: delete it, the Cluster makes its own"
+            f"{what} is not that of Cluster {names.namespace}/{names.cluster}: delete it, the Cluster makes its own"
         )
 
 

@@ -1,10 +1,12 @@
 """NetworkPolicies: who may connect to the pods. Pure.
 
 What Kafka clients reach is open to all; addresses between nodes are open to the Cluster's own pods
-alone, MinIO besides to those that write tables from its topics.
+alone, MinIO besides to those that write tables from its topics, the admin address to
+sidecars in namespaces whose resources the Cluster takes.
 """
 
 from collections.abc import Iterator
+from typing import Final
 
 from bmq_operator.clusters.inputs import Inputs
 from bmq_operator.clusters.listener_ports import listener_port_name
@@ -15,14 +17,18 @@ from bmq_operator.clusters.names import (
     INTERNAL_PORT,
     KAFKA_PORT,
     MINIO_PORT,
+    SIDECAR_LABEL,
     TABLES_LABEL,
     Names,
     labels_of,
 )
+from bmq_operator.hearing import ALL
 from bmq_operator.kube import Manifest
 from bmq_resources.cluster import Cluster
 
 NAMESPACE_NAME = "kubernetes.io/metadata.name"
+_SIDECARS: Final[Manifest] = {"podSelector": {"matchLabels": {SIDECAR_LABEL: "true"}}}
+"""Pods with a sidecar of Databus, which may follow the channels."""
 
 
 def policies(cluster: Cluster, inputs: Inputs) -> list[Manifest]:
@@ -53,7 +59,13 @@ def _admin_from(cluster: Cluster, inputs: Inputs) -> Manifest:
     if not named:
         return {}
     namespaces = dict.fromkeys((*named, cluster.metadata.namespace, inputs.operator_namespace))
-    return {"from": [{"namespaceSelector": {"matchLabels": {NAMESPACE_NAME: one}}} for one in namespaces if one]}
+    whole = [{"namespaceSelector": {"matchLabels": {NAMESPACE_NAME: one}}} for one in namespaces if one]
+    others = [one for one in cluster.spec.topics_from.namespaces if one not in namespaces]
+    return {"from": [*whole, *({**_in_namespace(one), **_SIDECARS} for one in others)]}
+
+
+def _in_namespace(name: str) -> Manifest:
+    return {"namespaceSelector": {} if name == ALL else {"matchLabels": {NAMESPACE_NAME: name}}}
 
 
 def _policy(names: Names, name: str, components: list[str], ingress: list[Manifest]) -> Manifest:

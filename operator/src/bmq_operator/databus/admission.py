@@ -16,7 +16,7 @@ from aiohttp import web
 
 from bmq_operator.answers import Large, parsed
 from bmq_operator.databus.channel_sets import BadChannelSet
-from bmq_operator.databus.injection import CHANNEL_SET, Injection, asked_for, injected, refused
+from bmq_operator.databus.injection import CLUSTER, Injection, asked_for, injected, refused
 from bmq_operator.databus.named import ChannelSets
 from bmq_operator.databus_settings import DatabusSettings
 from bmq_operator.kube import KubeError, Manifest
@@ -89,7 +89,7 @@ class Webhook:
         uid, namespace, pod = str(asked["uid"]), str(asked.get("namespace") or ""), asked["object"]
         if review.get("apiVersion") != _REVIEW["apiVersion"] or pod.get("kind", "Pod") != "Pod":
             raise ValueError("another kind")
-        found = await self._injection(pod, namespace)
+        found = await self._injection(pod, namespace, dry_run=bool(asked.get("dryRun")))
         response: Manifest = {"uid": uid, "allowed": True}
         if found.patch:
             response["patchType"] = "JSONPatch"
@@ -98,15 +98,19 @@ class Webhook:
             response["warnings"] = [_short(one) for one in found.warnings]
         return {**_REVIEW, "response": response}
 
-    async def _injection(self, pod: Manifest, namespace: str) -> Injection:
-        name = asked_for(pod)
-        if name is None:
+    async def _injection(self, pod: Manifest, namespace: str, *, dry_run: bool) -> Injection:
+        asked = asked_for(pod)
+        if asked is None:
             DATABUS_PODS.labels("there").inc()
             return Injection()
+        field, name = asked
         result, found = "failed", Injection()
         try:
             async with asyncio.timeout(FIND_S):
-                channel_set, doubt = await self._sets.find(namespace, name)
+                if field == CLUSTER:
+                    channel_set, doubt = await self._sets.follow(namespace, name, field=field, dry_run=dry_run)
+                else:
+                    channel_set, doubt = await self._sets.find(namespace, name, dry_run=dry_run)
             found = injected(pod, channel_set, namespace=namespace, image=self._image, settings=self._settings)
             if doubt and not found.refused:
                 found = Injection(patch=found.patch, warnings=(*found.warnings, doubt))
@@ -114,9 +118,9 @@ class Webhook:
         except BadChannelSet as why:
             found, result = refused(pod, str(why)), "refused"
         except TimeoutError:
-            found = refused(pod, f"{CHANNEL_SET}: the API server did not say in time what {name[:100]!r} is")
+            found = refused(pod, f"{field}: the API server did not say in time what {name[:100]!r} is")
         except KubeError as error:
-            found = refused(pod, f"{CHANNEL_SET}: {name[:100]!r} could not be read: {error}")
+            found = refused(pod, f"{field}: {name[:100]!r} could not be read: {error}")
         if found.refused:
             owner = (pod["metadata"].get("ownerReferences") or [{}])[0].get("name", "")
             title = pod["metadata"].get("name") or owner

@@ -5,12 +5,22 @@ sidecar stays as it is.
 """
 
 import re
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass, replace
 from typing import Any, Final
 
+from bmq_operator.clusters.names import SIDECAR_LABEL
 from bmq_operator.databus.channel_sets import ChannelSet
-from bmq_operator.databus.sidecar import CONTAINER, PORT, VOLUMES, Place, container_of, volumes_of
+from bmq_operator.databus.sidecar import (
+    CONTAINER,
+    GRPC_PORT,
+    METRICS_PORT,
+    PORT,
+    VOLUMES,
+    Place,
+    container_of,
+    volumes_of,
+)
 from bmq_operator.databus_settings import DatabusSettings
 from bmq_operator.kube import Manifest
 
@@ -18,12 +28,17 @@ CHANNEL_SET: Final = "bmq.io/databus"
 SPOOL: Final = "bmq.io/databus-spool"
 SPOOL_VOLUME: Final = "bmq.io/databus-spool-volume"
 SOCKET_VOLUME: Final = "bmq.io/databus-socket-volume"
-ANNOTATIONS: Final = frozenset((CHANNEL_SET, SPOOL, SPOOL_VOLUME, SOCKET_VOLUME))
+GRPC: Final = "bmq.io/databus-grpc"
+GRPC_VALUES: Final = ("enabled", "disabled")
+CLUSTER: Final = "bmq.io/databus-cluster"
+"""In the place of a channel set: the Cluster whose channels are followed, and that they are written to."""
+ANNOTATIONS: Final = frozenset((CHANNEL_SET, CLUSTER, SPOOL, SPOOL_VOLUME, SOCKET_VOLUME, GRPC))
 REFUSED: Final = "bmq.io/databus-refused"
 """Why a pod that asked for a sidecar has none: who made it is often a controller, to whom nobody listens."""
-INJECTED: Final = "bmq.io/databus-injected"
-"""The label of pods with a sidecar, by which they are found."""
+INJECTED: Final = SIDECAR_LABEL
 SPOOL_BYTES: Final = 1 << 30
+SPOOL_BYTES_FOLLOWING: Final = 4 << 30
+"""Where nobody knows how many channels there will be."""
 GRACE_S: Final = 30
 """Kubernetes' own."""
 GRACE_S_MIN: Final = 15
@@ -48,9 +63,13 @@ class _Refused(Exception):
     """Why a pod cannot have a sidecar, with the remedy."""
 
 
-def asked_for(pod: Manifest) -> str | None:
-    """The channel set that a pod without a sidecar names; None: it is to be left as it is."""
-    return None if _has_one(pod) else _annotations(pod).get(CHANNEL_SET)
+def asked_for(pod: Manifest) -> tuple[str, str] | None:
+    """What a pod without a sidecar names, by which annotation: CHANNEL_SET, or CLUSTER; None: it is to be left as it
+    is.
+    """
+    found = _annotations(pod)
+    asked = next((one for one in (CHANNEL_SET, CLUSTER) if one in found), None)
+    return None if asked is None or _has_one(pod) else (asked, found[asked])
 
 
 def injected(
@@ -60,10 +79,11 @@ def injected(
     if asked_for(pod) is None:
         return Injection()
     try:
-        why = _why_not(pod)
-        if why:
+        grpc = _has_grpc(pod)
+        ports = [PORT, *([METRICS_PORT] if settings.metrics else ()), *([GRPC_PORT] if grpc else ())]
+        if why := _why_not(pod, ports=ports):
             return refused(pod, why)
-        place = _place(pod, channel_set)
+        place = replace(_place(pod, channel_set), grpc=grpc)
     except _Refused as error:
         return refused(pod, str(error))
     spec = pod["spec"]
@@ -84,7 +104,7 @@ def injected(
         patch.append({"op": "add", "path": "/spec/initContainers/0", "value": container})
     else:
         patch.append({"op": "add", "path": "/spec/initContainers", "value": [container]})
-    added = volumes_of(channel_set, place)
+    added = volumes_of(channel_set, place, namespace=namespace)
     if spec.get("volumes"):
         patch += [{"op": "add", "path": "/spec/volumes/-", "value": one} for one in added]
     else:
@@ -105,9 +125,11 @@ def _has_one(pod: Manifest) -> bool:
     return any(one.get("name") == CONTAINER and one.get("restartPolicy") == "Always" for one in there)
 
 
-def _why_not(pod: Manifest) -> str:
+def _why_not(pod: Manifest, *, ports: Collection[int]) -> str:
     """Empty: it can have one, as far as its containers go."""
     spec = pod["spec"]
+    if {CHANNEL_SET, CLUSTER} <= _annotations(pod).keys():
+        return f"{CHANNEL_SET} and {CLUSTER}: its channels come from one of them, leave one out"
     if unknown := sorted(
         one for one in _annotations(pod) if one.startswith(CHANNEL_SET) and one not in {*ANNOTATIONS, REFUSED}
     ):
@@ -123,12 +145,19 @@ def _why_not(pod: Manifest) -> str:
     if taken:
         return f"a volume of the pod is called {taken}: give it another name"
     for one in containers:
-        if any(
-            port.get("containerPort") == PORT and port.get("protocol", "TCP") == "TCP"
-            for port in one.get("ports") or ()
-        ):
-            return f"container {one['name']} has port {PORT}, which is the sidecar's: choose another one for it"
+        for port in one.get("ports") or ():
+            if port.get("containerPort") in ports and port.get("protocol", "TCP") == "TCP":
+                taken = port["containerPort"]
+                return f"container {one['name']} has port {taken}, which is the sidecar's: choose another one for it"
     return ""
+
+
+def _has_grpc(pod: Manifest) -> bool:
+    """Raises _Refused."""
+    said = _annotations(pod).get(GRPC, "disabled")
+    if said not in GRPC_VALUES:
+        raise _Refused(f"{GRPC}: {said[:60]!r}: write {' or '.join(GRPC_VALUES)}")
+    return said == "enabled"
 
 
 def _place(pod: Manifest, channel_set: ChannelSet) -> Place:
@@ -139,14 +168,16 @@ def _place(pod: Manifest, channel_set: ChannelSet) -> Place:
         _writable(pod, SOCKET_VOLUME, socket_volume)
     needed = channel_set.spool_bytes
     if SPOOL_VOLUME not in annotations:
-        given = _bytes(annotations[SPOOL]) if SPOOL in annotations else max(SPOOL_BYTES, needed)
+        usual = SPOOL_BYTES if channel_set.control_plane is None else SPOOL_BYTES_FOLLOWING
+        given = _bytes(annotations[SPOOL]) if SPOOL in annotations else max(usual, needed)
         _check_room(given, channel_set, field=SPOOL)
         return Place(spool_bytes=given, socket_volume=socket_volume)
     if SPOOL in annotations:
         raise _Refused(f"{SPOOL} and {SPOOL_VOLUME}: write one of them, as a volume of the pod's own has its own size")
     volume = _writable(pod, SPOOL_VOLUME, spool_volume)
     if (limit := (volume.get("emptyDir") or {}).get("sizeLimit")) is not None and _QUANTITY.fullmatch(str(limit)):
-        _check_room(_bytes(str(limit)), channel_set, field=f"volume {spool_volume}, sizeLimit")
+        needed = _bytes(str(limit))
+        _check_room(needed, channel_set, field=f"volume {spool_volume}, sizeLimit")
     return Place(
         spool_volume=spool_volume,
         spool_bytes=needed,
@@ -187,7 +218,8 @@ def _doubts(pod: Manifest, channel_set: ChannelSet, place: Place) -> list[str]:
     if place.spool_volume and not has_group:
         text = f"{SPOOL_VOLUME}: without securityContext.fsGroup"
         found.append(f"{text} the sidecar, which is user and group 10001, may not be able to write there")
-    if channel_set.spool_bytes and not place.outlives_pod and grace_s is not None and grace_s < GRACE_S_MIN:
+    accepts = channel_set.spool_bytes or channel_set.control_plane is not None
+    if accepts and not place.outlives_pod and grace_s is not None and grace_s < GRACE_S_MIN:
         text = f"terminationGracePeriodSeconds: {grace_s} s are little for what was accepted to reach the cluster"
         found.append(f"{text} before the pod's volume goes: take {GRACE_S}, or a PersistentVolumeClaim")
     return found

@@ -5,18 +5,18 @@ it.
 from collections import OrderedDict
 from typing import Final
 
-from pydantic import BaseModel, ValidationError
-
 from bmq_operator.allowed import Allowed, matches, why_not_labelled
-from bmq_operator.databus.channel_sets import BadChannelSet, ChannelSet, channel_set_of
+from bmq_operator.databus.channel_sets import (
+    BadChannelSet,
+    ChannelSet,
+    ClusterName,
+    channel_set_following,
+    channel_set_of,
+)
+from bmq_operator.databus.crediting import Credentials, NotOurs, takes
 from bmq_operator.kube import Kube, Manifest
-from bmq_operator.references import ALL_NAMESPACES
 
 REMEMBERED: Final = 256
-
-
-class _Takes(BaseModel):
-    namespaces: list[str] = []
 
 
 class ChannelSets:
@@ -26,13 +26,15 @@ class ChannelSets:
         self._kube = kube
         self._allow = allow
         self._namespaces = namespaces
+        self._credentials = Credentials(kube, ())
         self._parsed: OrderedDict[tuple[str, str], ChannelSet | BadChannelSet] = OrderedDict()
         """By uid and resourceVersion."""
 
-    async def find(self, namespace: str, name: str) -> tuple[ChannelSet, str]:
-        """The set, and what its author is to be warned of, if anything. Raises BadChannelSet, KubeError."""
-        if self._namespaces and namespace not in self._namespaces:
-            raise BadChannelSet(f"the operator does not look after namespace {namespace}: add it to watchNamespaces")
+    async def find(self, namespace: str, name: str, *, dry_run: bool) -> tuple[ChannelSet, str]:
+        """The set, and what its author is to be warned of, if anything; what its sidecar presents to its control plane
+        is there then, unless all is only tried. Raises BadChannelSet, KubeError.
+        """
+        self._check_namespace(namespace)
         config_map = await self._kube.get("ConfigMap", namespace, name)
         why = why_not_labelled(
             config_map,
@@ -52,7 +54,17 @@ class ChannelSets:
                 secret, (), kind="Secret", name=found.tokens_secret, namespace=namespace, field=field
             ):
                 raise BadChannelSet(why)
-        return found, await self._doubt(found, namespace)
+        return found, await self._doubts(found, namespace, title=f"ConfigMap {found.name}", dry_run=dry_run)
+
+    async def follow(self, namespace: str, text: str, *, field: str, dry_run: bool) -> tuple[ChannelSet, str]:
+        """The same for a pod that names the Cluster itself, in the annotation `field`."""
+        self._check_namespace(namespace)
+        found = channel_set_following(text, field)
+        return found, await self._doubts(found, namespace, title=field, dry_run=dry_run)
+
+    def _check_namespace(self, namespace: str) -> None:
+        if self._namespaces and namespace not in self._namespaces:
+            raise BadChannelSet(f"the operator does not look after namespace {namespace}: add it to watchNamespaces")
 
     def _read(self, config_map: Manifest) -> ChannelSet:
         meta = config_map["metadata"]
@@ -69,27 +81,30 @@ class ChannelSets:
             raise found.with_traceback(None)
         return found
 
-    async def _doubt(self, found: ChannelSet, namespace: str) -> str:
-        """What is odd about its Cluster; empty: nothing. Raises BadChannelSet, KubeError."""
-        if found.cluster is None:
-            return ""
-        where = found.cluster.namespace or namespace
-        cluster = await self._kube.get("Cluster", where, found.cluster.name)
-        title = f"ConfigMap {found.name}, cluster: {where}/{found.cluster.name}"
+    async def _doubts(self, found: ChannelSet, namespace: str, *, title: str, dry_run: bool) -> str:
+        """What is odd about its Clusters; empty: nothing. Raises BadChannelSet, KubeError."""
+        doubts = []
+        for cluster in dict.fromkeys((found.cluster, found.control_plane)):
+            if cluster is not None:
+                doubts.append(await self._doubt(cluster, namespace, title=title))
+        if found.control_plane is not None and not dry_run:
+            plane = found.control_plane
+            try:
+                await self._credentials.ensure(namespace, (plane.namespace or namespace, plane.name))
+            except NotOurs as why:
+                raise BadChannelSet(f"{title}: {why}") from None
+        return next((one for one in doubts if one), "")
+
+    async def _doubt(self, named: ClusterName, namespace: str, *, title: str) -> str:
+        where = named.namespace or namespace
+        cluster = await self._kube.get("Cluster", where, named.name)
+        title = f"{title}, cluster: {where}/{named.name}"
         if where == namespace:
             return "" if cluster is not None else f"{title}: there is none yet: its sidecar writes once there is"
-        if cluster is None or not _takes(cluster, namespace):
+        if cluster is None or not takes(cluster, namespace):
             # The same whether or not there is one, of which nobody here need know.
             raise BadChannelSet(
                 f"{title}: there is none that takes what is in namespace {namespace}: have it name that in "
                 "topicsFrom.namespaces"
             )
         return ""
-
-
-def _takes(cluster: Manifest, namespace: str) -> bool:
-    try:
-        takes = _Takes.model_validate(cluster.get("spec", {}).get("topicsFrom") or {})
-    except ValidationError:
-        return False
-    return namespace in takes.namespaces or ALL_NAMESPACES in takes.namespaces

@@ -28,6 +28,7 @@ from bmq_operator.lanes.kept import kept
 from bmq_operator.lanes.plan import (
     BROKERS_STARTING,
     CHANGE_REFUSED,
+    LATER_S,
     PROXIES_STARTING,
     ChangeLane,
     CreateLane,
@@ -48,6 +49,7 @@ from bmq_resources.lane import Lane, LaneStatus
 STEPS_MAX: Final = 5
 _OLD_KNOWLEDGE: Final = frozenset((404, 409, 412))
 _NOT_A_LANE: Final = "UnknownLane"
+_IN_USE: Final = "LaneInUse"
 _CLAIMS: Final = "claims"
 _STARTING: Final = frozenset((BROKERS_STARTING, PROXIES_STARTING))
 
@@ -85,14 +87,16 @@ async def reconcile(context: Context, lane: Lane) -> Outcome:
         except AdminProblem as problem:
             if problem.passes:
                 referred = unanswered(context, referred, problem)
-            elif problem.status not in _OLD_KNOWLEDGE:
+            elif problem.status not in _OLD_KNOWLEDGE or problem.code == _IN_USE:
                 reason = REFUSED if isinstance(planned.action, CreateLane) else CHANGE_REFUSED
                 refused = Finding(
                     status="False", reason=reason, message=f"the cluster refuses it: {problem.why}: {problem.remedy}"
                 )
                 # Pods of a lane that there is not would be of no use.
                 objects = None if isinstance(planned.action, CreateLane) else planned.objects
-                planned = replace(planned, finding=refused, action=None, events=(), objects=objects)
+                planned = replace(
+                    planned, finding=refused, action=None, events=(), objects=objects, again_after_s=LATER_S
+                )
                 break
         except AdminError as error:
             referred = unanswered(context, referred, error)

@@ -1,20 +1,16 @@
 """Brings what is there to what a Topic says: carries out what `plan` decides, through the Cluster's admin REST API."""
 
-import asyncio
-import functools
 from dataclasses import replace
 from typing import Final, assert_never
 
 from bmq_admin import pages
 from bmq_admin.client import AdminClient
 from bmq_admin.errors import AdminError, AdminProblem
-from bmq_operator.answers import part_of
+from bmq_operator.claims import Claim, Claims
 from bmq_operator.conditions import REFUSED, Finding, next_conditions
 from bmq_operator.context import Context
 from bmq_operator.outcome import Event, Outcome
-from bmq_operator.references import SOON_S, ClusterState, Referred, allowed, refer, unanswered
-from bmq_operator.rivals import Rival
-from bmq_operator.topics.claims import Claim, claim_of, claims
+from bmq_operator.references import SOON_S, ClusterState, Referred, refer, unanswered
 from bmq_operator.topics.known import TopicsOfCluster, topics_of, view_of
 from bmq_operator.topics.plan import Create, Delete, Grow, Plan, SetConfigs, plan
 from bmq_operator.topics.situation import Present, Situation
@@ -39,7 +35,7 @@ async def reconcile(context: Context, topic: Topic) -> Outcome:
     referred = await refer(context, topic.metadata, topic.spec.cluster_ref)
     planned = plan(await _situation(context, topic, referred))
     if planned.owned and not topic.status.owned:
-        _take(context, topic)
+        _claims(context).take(topic.metadata, _claim_of(topic))
         context.known.intents.mean(topic.metadata.uid)
     for _ in range(STEPS_MAX):
         try:
@@ -95,53 +91,20 @@ async def _situation(context: Context, topic: Topic, referred: Referred) -> Situ
         now_ms=context.clock.now_ms(),
         why=referred.why,
         present=present,
-        rivals=await _rivals(context, topic, referred),
+        rivals=await _claims(context).rivals(context, topic.metadata, _claim_of(topic), referred),
         namespace_ending=context.namespace_ending,
         made_none=context.known.intents.made_none(topic.metadata.uid),
     )
 
 
-async def _rivals(context: Context, topic: Topic, referred: Referred) -> list[Rival]:
-    """Other Topics for the same topic whose namespaces the Cluster accepts; with who took it so lately that the list
-    may not tell yet.
-    """
-
-    async def read() -> tuple[float, dict[Claim, list[Rival]]]:
-        begun_s = asyncio.get_running_loop().time()
-        keep = functools.partial(part_of, spec=("managed", "clusterRef", "topicName"), status=("owned",))
-        listed = [
-            one
-            for namespace in context.settings.watched_namespaces
-            for one in await context.kube.each("Topic", namespace, keep=keep)
-        ]
-        return begun_s, claims(listed)
-
-    claim = claim_of(topic)
-    read_s, found = await context.known.claims.get("claims", read)
-    rivals = {rival.uid: rival for rival in found.get(claim, ())}
-    context.known.taken.add_to(rivals, claim, read_s=read_s)
-    rivals.pop(topic.metadata.uid, None)
-    return [
-        rival
-        for rival in rivals.values()
-        if referred.cluster is not None and allowed(referred.cluster, rival.namespace)
-    ]
+def _claims(context: Context) -> Claims:
+    known = context.known
+    return Claims(kind="Topic", named_by="topicName", listed=known.claims, taken=known.taken)
 
 
-def _take(context: Context, topic: Topic) -> None:
-    """Nothing is awaited between the look at who took it and this: of two Topics one takes it, as there is one operator
-    that leads.
-    """
-    meta = topic.metadata
-    taker = Rival(
-        kind="Topic",
-        namespace=meta.namespace,
-        name=meta.name,
-        uid=meta.uid,
-        created=meta.creation_timestamp,
-        owned=True,
-    )
-    context.known.taken.take(claim_of(topic), taker, now_s=asyncio.get_running_loop().time())
+def _claim_of(topic: Topic) -> Claim:
+    reference = topic.spec.cluster_ref
+    return reference.namespace or topic.metadata.namespace, reference.name, topic.topic_name
 
 
 async def _plan_with_records(context: Context, topic: Topic, referred: Referred) -> Plan:

@@ -11,6 +11,7 @@ from typing_extensions import Buffer
 
 from bmq.clocks.clock_guard import ClockGuard
 from bmq.clocks.in_time import in_time
+from bmq.config.topic_config import LANE_HEADER
 from bmq.errors import (
     BmqError,
     InvalidBatch,
@@ -23,10 +24,16 @@ from bmq.errors import (
 )
 from bmq.fairness.turns import NOBODY, Party, Turns
 from bmq.fairness.waiters import Waiters
+from bmq.metadata.image import Image
 from bmq.roles.owner import (
+    ASKED,
+    HANDED_OVER,
+    NEXT,
+    OF_LANE,
     Appended,
     Caller,
     EpochEnd,
+    HandedOver,
     OffsetForTime,
     PartitionStatus,
     Position,
@@ -38,13 +45,15 @@ from bmq.roles.owner import (
 )
 from bmq.roles.unheard import REFUSALS
 from bmq.roles.waited_tails import lacking
-from bmq.values import LeaderEpoch, Offset, TopicPartition
+from bmq.values import LANE_TURN_IDS, LeaderEpoch, Offset, TopicPartition
 from bmq.wire.batch_headers import LOG_APPEND_TIME_BIT
-from bmq.wire.batches import check_crc, patched, split
+from bmq.wire.batches import BatchHeader, check_crc, patched, split
+from bmq_broker.handed_over import check_handed_over, is_closing
 from bmq_broker.hosted import Coordinators
 from bmq_broker.lag import unread
 from bmq_broker.ownership.opening_turns import reading
 from bmq_broker.ownership.ownership import Ownership
+from bmq_broker.partitions.beginnings import Beginnings
 from bmq_broker.partitions.partition import Partition
 from bmq_broker.partitions.states import PartitionState
 from bmq_broker.partitions.validation import Limits, validate
@@ -67,6 +76,8 @@ FENCE_PATIENCE_S: Final = 10.0
 """So long a reader waits for the store to say that what it asks for is out of range; no client waits for much
 longer."""
 
+_NO_LIMIT: Final = 1 << 63
+
 Openings = dict[TopicPartition, "asyncio.Task[Partition]"]
 
 
@@ -83,6 +94,7 @@ class Broker:
         retention: Retention,
         coordinators: Coordinators,
         verify_not_sealed: Callable[[], Awaitable[None]],
+        image: Callable[[], Image],
         waiters: Waiters,
         clock: ClockGuard,
     ) -> None:
@@ -93,8 +105,10 @@ class Broker:
         self._retention = retention
         self._coordinators = coordinators
         self._verify_not_sealed = verify_not_sealed
+        self._image = image
         self._waiters = waiters
         self._turns = Turns()
+        self._beginnings = Beginnings()
         self._clock = clock
         self._loop = asyncio.get_running_loop()  # kept: asking for it is a system call
         self._refusals: set[asyncio.Task[None]] = set()
@@ -140,20 +154,35 @@ class Broker:
         header = headers[0]
         check_crc(records, header)
         now_ms = self._clock.now_ms()
-        limits = _limits(partition)
-        validate(header, limits, now_ms=now_ms, produce_version=produce_version)
+        is_handed_over, is_part = produce_version == HANDED_OVER, produce_version >= HANDED_OVER
+        if is_handed_over or header.producer_id >= LANE_TURN_IDS:
+            check_handed_over(self._image(), partition.tp, header, is_handed_over=is_handed_over)
+        if produce_version > ASKED:
+            raise InvalidBatch(f"what Produce version {produce_version} asks for is of a later bmq: upgrade this node")
+        limits = _limits(partition, is_part=is_part, was_taken=is_part and produce_version != ASKED)
+        validate(header, limits, now_ms=now_ms, produce_version=produce_version, may_have_gaps=is_part)
         append_time_ms = now_ms if limits.log_append_time else -1
         try:
-            earlier = partition.live.check(header) if header.producer_id >= 0 else None
+            is_sparse = produce_version == OF_LANE
+            earlier = partition.live.check(header, is_sparse=is_sparse) if header.producer_id >= 0 else None
         except (OutOfOrderSequence, InvalidProducerEpoch) as refused:
+            self._wait_for_what_precedes(partition, header)
             self._refuse(partition, refused, future)
             return
+        if header.base_sequence > 0 and not is_sparse and header.producer_id not in partition.live:
+            self._wait_for_what_precedes(partition, header)
         if earlier is not None:
             then_ms = partition.live.append_time_ms(header.producer_id, earlier)
             answer = Appended(base_offset=Offset(earlier), log_append_time_ms=then_ms, log_start=partition.log_start)
             self._commit.when_durable(partition, future, answer)
             return
         self._commit.check_room()
+        if produce_version == ASKED:
+            self._commit.check_takes(partition)
+            if header.producer_id >= 0 and header.producer_id not in partition.live:
+                self._beginnings.asked(partition.tp, header, now_s=self._loop.time())
+            future.set_result(Appended(base_offset=NEXT, log_append_time_ms=-1, log_start=partition.log_start))
+            return
         batch = patched(
             records,
             header,
@@ -166,6 +195,13 @@ class Broker:
         base_offset = self._commit.append(partition, batch, header, now_ms=now_ms)
         answer = Appended(base_offset=base_offset, log_append_time_ms=append_time_ms, log_start=partition.log_start)
         self._commit.when_durable(partition, future, answer)
+
+    def _wait_for_what_precedes(self, partition: Partition, header: BatchHeader) -> None:
+        """Raises NotYetNext."""
+        tp, live = partition.tp, partition.live
+        topic = self._image().topics.get(tp.topic_id)
+        if topic is not None and topic.configs.get(LANE_HEADER) and live.lacks_before(header):
+            self._beginnings.check(tp, header, is_known=header.producer_id in live, now_s=self._loop.time())
 
     def _refuse(self, partition: Partition, refused: RequestError, future: "asyncio.Future[Appended]") -> None:
         """What a producer sent before decides, so it has to be durable, and this broker still the owner: an heir
@@ -401,6 +437,18 @@ class Broker:
         _check_still_here(partition)  # its heir may have begun with the manifest before this one
         return partition.log_start
 
+    async def handed_over(self, tp: TopicPartition, producer_id: int) -> HandedOver:
+        """How far a lane's turn got here, as far as this owner has heard of it."""
+        partition = await self._ownership.open(tp, party=reading(NOBODY))
+        is_final = is_closing(self._image(), tp, producer_id)
+        count = partition.live.next_sequence(producer_id)
+        durable: asyncio.Future[None] = self._loop.create_future()
+        self._commit.when_durable(partition, durable, None)
+        await durable
+        await self._verify_not_sealed()
+        _check_still_here(partition)
+        return HandedOver(count=count, is_final=is_final)
+
     async def status(self, tps: Sequence[TopicPartition]) -> list[PartitionStatus]:
         """Figures of those partitions that are open here, or can be within a moment; others are left out."""
         await self._open_all(tps, patience_s=STATUS_PATIENCE_S)
@@ -441,13 +489,14 @@ def _check_still_here(partition: Partition) -> None:
         raise NotOwner(f"partition {partition.tp} left this broker meanwhile")
 
 
-def _limits(partition: Partition) -> Limits:
+def _limits(partition: Partition, *, is_part: bool, was_taken: bool) -> Limits:
+    """`is_part`: the size of the whole was judged before. `was_taken`: and by another topic's limits all else."""
     config = partition.config
     return Limits(
-        max_message_bytes=config.max_message_bytes,
+        max_message_bytes=_NO_LIMIT if is_part else config.max_message_bytes,
         log_append_time=config.timestamp_type == "LogAppendTime",
-        timestamp_before_max_ms=config.timestamp_before_max_ms,
-        timestamp_after_max_ms=config.timestamp_after_max_ms,
+        timestamp_before_max_ms=_NO_LIMIT if was_taken else config.timestamp_before_max_ms,
+        timestamp_after_max_ms=_NO_LIMIT if was_taken else config.timestamp_after_max_ms,
     )
 
 

@@ -18,9 +18,11 @@ from bmq.naming.lanes import lane_group
 from bmq.naming.names import CONSUMER_OFFSETS
 from bmq.ports import Rng
 from bmq.roles.controller import Metadata
+from bmq.roles.lane_leases import LaneLeases
 from bmq.roles.owner import Caller
 from bmq.values import NO_NODE, NodeId, TopicId, TopicPartition
 from bmq_broker.cluster_values import ClusterValues
+from bmq_broker.coordinators.groups.lane_commits import LaneCommits
 from bmq_broker.coordinators.groups.machine import Memory
 from bmq_broker.coordinators.groups.service import GroupCoordinatorShard
 from bmq_broker.coordinators.groups.turns import Turns
@@ -99,6 +101,7 @@ class Coordinators:
         values: ClusterValues,
         verify_not_sealed: Callable[[], Awaitable[None]],
         expiry_allowed: Callable[[], bool],
+        lane_leases: LaneLeases,
     ) -> None:
         self._node_id = node_id
         self._ownership = ownership
@@ -115,6 +118,7 @@ class Coordinators:
         self._turns = Turns()
         self._verify_not_sealed = verify_not_sealed
         self._expiry_allowed = expiry_allowed
+        self._lane_commits = LaneCommits(metadata, lane_leases)
         self._shards: dict[TopicPartition, GroupCoordinatorShard] = {}
         self._loading: dict[TopicPartition, _Loading] = {}
         self._background: set[asyncio.Task[None]] = set()
@@ -265,6 +269,7 @@ class Coordinators:
             is_abandoned=lambda group_id: is_abandoned(self._metadata.image, group_id),
             memory=self._memory,
             turns=self._turns,
+            lane_commits=self._lane_commits,
             failed=lambda error: log.warning("group coordinator ended", partition=tp.partition, error=str(error)),
         )
         self._shards[tp] = shard

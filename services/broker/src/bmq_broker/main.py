@@ -14,6 +14,7 @@ from bmq.metadata.image import Image
 from bmq.naming.listeners import ListenerAddresses
 from bmq.ports import ObjectStore, Rng, Tracer
 from bmq.roles.controller import BrokerControl, Metadata, Registration
+from bmq.roles.lane_leases import LaneLeases
 from bmq.roles.owner import Owner
 from bmq.storage.durable import LatencyWindow, cancelled
 from bmq.storage.stream import StreamWriter
@@ -204,6 +205,7 @@ class BrokerRole:
         self._waiters.wake_all()
         await self._ownership.leaving.close()
         await self._coordinators.close()
+        await self._lane_leases.close()
         await self._ownership.close()
         await self._roller.close()
         await self._writer.close()
@@ -363,6 +365,7 @@ class BrokerRole:
             settings=settings,
             values=values,
         )
+        self._lane_leases = LaneLeases(self._control, self._metadata)
         self._coordinators = Coordinators(
             node_id=self._registration.node_id,
             ownership=self._ownership,
@@ -376,6 +379,7 @@ class BrokerRole:
             values=values,
             verify_not_sealed=self._verify_not_sealed,
             expiry_allowed=lambda: clock.trusted,
+            lane_leases=self._lane_leases,
         )
         self.lags = GroupLags(
             coordinators=self._coordinators,
@@ -399,6 +403,7 @@ class BrokerRole:
             retention=parts.retention,
             coordinators=self._coordinators,
             verify_not_sealed=self._verify_not_sealed,
+            image=lambda: self._metadata.image,
             waiters=self._waiters,
             clock=clock,
         )

@@ -219,6 +219,7 @@ class Upkeep:
     async def _retain(self, partition: Partition) -> None:
         if not self._ownership.is_open(partition.tp):
             return
+        partition.forget_turns(lambda producer_id: producer_id not in self._metadata.image.turn_ids)
         now_ms = self._clock.trusted_now_ms()
         if now_ms is not None:
             partition.settle_producers(

@@ -6,7 +6,7 @@ from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence
 from copy import copy
 from functools import partial
-from typing import Protocol, TypeVar
+from typing import Final, Protocol, TypeVar
 
 import structlog
 
@@ -24,6 +24,7 @@ from bmq.roles.controller import (
     Registration,
     TopicResult,
 )
+from bmq.roles.lane_turns import LaneLease, NextTurn, Unconsumed
 from bmq.storage.stream import seal_stream
 from bmq.values import BrokerEpoch, NodeId, StreamId, TopicId, TopicPartition
 from bmq_controller import metrics
@@ -37,15 +38,19 @@ from bmq_controller.machine import lanes as lane_machine
 from bmq_controller.machine import moves as move_machine
 from bmq_controller.machine import nodes as node_machine
 from bmq_controller.machine import topics as topic_machine
+from bmq_controller.machine import turns as turn_machine
 from bmq_controller.machine.asked_moves import AskedMoves
 from bmq_controller.machine.balance_loads import KnownLoads, merged
 from bmq_controller.machine.balance_model import BalanceSettings
 from bmq_controller.machine.decision import Decision
+from bmq_controller.machine.presence import Presence, Seen
 from bmq_controller.machine.producer_ids import allocate_producer_ids
 from bmq_controller.operations import ELEMENT_WORK, LIST_WORK, TOPIC_WORK, text_work
 from bmq_controller.sign_of_life import SignOfLife
 
 REGISTRATION_TRIES_MAX = 10
+LEASES_OF_A_GRACE: Final = 3
+"""Who has one is taken for present for that much longer than the lease lasts."""
 
 T = TypeVar("T")
 _log = structlog.get_logger(__name__)
@@ -107,6 +112,7 @@ class LeadingController:
             settings=BalanceSettings(rest_ms=int(leader.settings.balance_rest_s * 1000)),
         )
         leader.tell(self.balancer.committed)
+        self._presence = Presence(leader.image.controller_epoch, grace_s=leader.settings.lane_grace_s)
         self._expiry = LaneExpiry(
             guard=guard, image=lambda: leader.image, delete=lambda: leader.operate("expire_lanes", self._expire_lanes)
         )
@@ -287,6 +293,56 @@ class LeadingController:
         """With its topics; its groups are deleted by their coordinators soon after. Raises RequestError."""
         await self._operate("delete_lane", lambda image: lane_machine.delete_lanes(image, [name]))
 
+    async def consumed(self, topic_ids: Sequence[TopicId]) -> LaneLease:
+        """Somebody in a lane consumes these topics of its. What it may be let consume under begins when this one
+        certainly led: one that leads after it waits until that is over.
+        """
+        loop, lease_s = asyncio.get_running_loop(), self._leader.settings.lane_grace_s / LEASES_OF_A_GRACE
+
+        def consumed(image: Image) -> Decision[None]:
+            # Told when it is decided: the lease counts from then on, and that may be long after it was asked for.
+            self._presence.tell(topic_ids, loop.time())
+            return turn_machine.consumed(image, topic_ids)
+
+        self._presence.forget(self._leader.image)
+        await self._operate("consumed", consumed, work=ELEMENT_WORK * len(topic_ids))
+        left_s = self._leader.led_at_s + lease_s - loop.time()
+        if left_s <= 0:
+            raise ControllerUnavailable("the object store does not say whether this controller still leads")
+        return LaneLease(lease_ms=int(left_s * 1000), position=self._leader.image.position)
+
+    async def unconsumed(self, topic_ids: Sequence[TopicId]) -> list[Unconsumed | None]:
+        """What is to be said of each topic when its next turn is proposed; None: somebody consumes it."""
+        self._leader.check_leading()
+        now_s = asyncio.get_running_loop().time()
+        self._presence.forget(self._leader.image)
+        return [
+            self._presence.unconsumed(topic_id, now_s) if topic_id in self._leader.image.topics else None
+            for topic_id in topic_ids
+        ]
+
+    def seen_consumers(self, topic_ids: Sequence[TopicId]) -> list[Seen]:
+        """What is known of consumers of each topic of lanes that fall back, besides groups' members."""
+        now_s = asyncio.get_running_loop().time()
+        return [self._presence.seen(topic_id, now_s) for topic_id in topic_ids]
+
+    @property
+    def lane_grace_s(self) -> float:
+        """For how long a topic of a lane waits for consumers before its messages go on."""
+        return self._leader.settings.lane_grace_s
+
+    async def turned(self, turns: Sequence[NextTurn]) -> list[BmqError | None]:
+        """Begins turns of lanes' messages. For each in order: None, or why it does not begin."""
+
+        def is_absent(topic_id: TopicId, since: Unconsumed) -> bool:
+            return self._presence.is_absent(topic_id, since, asyncio.get_running_loop().time())
+
+        return await self._operate(
+            "turned",
+            lambda image: turn_machine.turned(image, turns, is_absent=is_absent),
+            work=ELEMENT_WORK * len(turns),
+        )
+
     async def create_channel(self, name: str, spec: str, *, validate_only: bool = False) -> None:
         """Returns when it is there; with `validate_only`, when it could be. `spec` is JSON that was checked. Raises
         RequestError.
@@ -365,16 +421,16 @@ class LeadingController:
             self._stopping[beat.node_id] = beat.broker_epoch
         if beat.clock_differs:
             self._off_time[beat.node_id] = beat.broker_epoch
-        takes_again = (
-            not beat.clock_differs and self._off_time.pop(beat.node_id, None) == beat.broker_epoch and not beat.draining
-        )
+        was_off_time = None if beat.clock_differs else self._off_time.get(beat.node_id)
+        takes_again = was_off_time == beat.broker_epoch and not beat.draining
+        if not takes_again and was_off_time is not None:
+            del self._off_time[beat.node_id]
         self._troubles.pop(beat.node_id, None)
         if beat.trouble:
             self._troubles[beat.node_id] = beat.broker_epoch, beat.trouble
         is_drained = self._draining.get(beat.node_id) == beat.broker_epoch
-        decide = partial(
-            node_machine.heartbeat, beat=beat, is_drained=is_drained, takes_again=takes_again, avoid=self.avoided
-        )
+        avoid = self.avoided - {beat.node_id} if takes_again else self.avoided
+        decide = partial(node_machine.heartbeat, beat=beat, is_drained=is_drained, takes_again=takes_again, avoid=avoid)
         try:
             says_nothing = not decide(self._leader.image).records
         except Fenced:
@@ -390,6 +446,8 @@ class LeadingController:
         except Fenced:
             metrics.HEARTBEATS.labels("fenced").inc()
             raise
+        if takes_again:  # not before it has them: nobody else comes for them, and a heartbeat may fail
+            self._off_time.pop(beat.node_id, None)
         metrics.HEARTBEATS.labels("ok").inc()
         return HeartbeatReply(lease_ms=int(self._leader.settings.lease_s * 1000), position=self._leader.image.position)
 

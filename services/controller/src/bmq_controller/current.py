@@ -16,6 +16,7 @@ from bmq.roles.controller import (
     Registration,
     TopicResult,
 )
+from bmq.roles.lane_turns import LaneLease, NextTurn, Unconsumed
 from bmq.values import BrokerEpoch, NodeId, TopicId, TopicPartition
 from bmq_controller.controller import LeadingController
 
@@ -85,6 +86,18 @@ class CurrentController:
     async def reassign(self, changes: Sequence[Reassignment]) -> list[BmqError | None]:
         """Has this process's leader begin planned moves, or take them back."""
         return await self._leader().reassign(changes)
+
+    async def consumed(self, topic_ids: Sequence[TopicId]) -> LaneLease:
+        """Has this process's leader know that somebody in a lane consumes topics of its."""
+        return await self._leader().consumed(topic_ids)
+
+    async def unconsumed(self, topic_ids: Sequence[TopicId]) -> list[Unconsumed | None]:
+        """Has this process's leader say which topics of lanes nobody consumes."""
+        return await self._leader().unconsumed(topic_ids)
+
+    async def turned(self, turns: Sequence[NextTurn]) -> list[BmqError | None]:
+        """Has this process's leader begin turns of lanes' messages."""
+        return await self._leader().turned(turns)
 
     async def register(self, registration: Registration) -> BrokerEpoch:
         """Has this process's leader register a node that starts. Raises Fenced for a process that lost its node id to

@@ -1,4 +1,4 @@
-"""Deletes the lanes whose time to live is over, and counts their topics: the leader's, for as long as it leads.
+"""Deletes the lanes whose time to live is over, and counts their topics and turns: the leader's, as long as it leads.
 
 A lane's age is told by wall clocks, so one that is doubtful deletes nothing: before a deletion this node's clock is
 compared with the store's, and what is over is decided by what it shows afterwards, in the turn in which it is trusted.
@@ -14,11 +14,13 @@ import structlog
 from bmq.clocks.clock_guard import ClockGuard
 from bmq.errors import BmqError
 from bmq.metadata.image import Image
+from bmq.metadata.records import Whose
 from bmq.naming.lanes import lane_of
 from bmq_controller import metrics
 from bmq_controller.machine.lanes import expired
 
 LOOK_S: Final = 1.0
+TURNS_TOLD_EVERY_S: Final = 5.0
 
 _log = structlog.get_logger(__name__)
 
@@ -41,27 +43,43 @@ class LaneExpiry:
         self._delete = delete
         self._doubtful = False
         self._told = Image()
+        self._turns_told = Image()
+        self._turns_from_s = float("-inf")
 
     async def run(self) -> None:
         """Until it is cancelled."""
         while True:
             await asyncio.sleep(LOOK_S)
-            self._tell()
+            await self._tell()
             if self._image().lanes:
                 await self.look()
 
-    def _tell(self) -> None:
-        """How many topics each lane has. A look at all names, where they have changed."""
-        image = self._image()
-        if image.topic_ids is self._told.topic_ids and image.lanes is self._told.lanes:
-            return
-        for gone in self._told.lanes.keys() - image.lanes.keys():
-            metrics.LANE_TOPICS.remove(gone)
-        self._told = image
-        if image.lanes:
-            counts = Counter(map(lane_of, image.topic_ids))
+    async def _tell(self) -> None:
+        """How many topics each lane has, and whose turn it is of their partitions. A look at all names and turns, where
+        they have changed.
+        """
+        image, told = self._image(), self._told
+        if image.topic_ids is not told.topic_ids or image.lanes is not told.lanes:
+            for gone in told.lanes.keys() - image.lanes.keys():
+                metrics.forget_lane(gone, list(Whose))
+            self._told = image
+            counts = Counter(map(lane_of, image.topic_ids)) if image.lanes else Counter()
             for name in image.lanes:
                 metrics.LANE_TOPICS.labels(name).set(counts[name])
+        await self._tell_turns(image)
+
+    async def _tell_turns(self, image: Image) -> None:
+        """Beside the loop, and seldom: there may be very many."""
+        told, now_s = self._turns_told, asyncio.get_running_loop().time()
+        falling = [name for name, lane in image.lanes.items() if lane.falls_back]
+        is_told = image.turns is told.turns and image.topic_ids is told.topic_ids and image.lanes is told.lanes
+        if is_told or not falling or now_s < self._turns_from_s:
+            return
+        self._turns_told, self._turns_from_s = image, now_s + TURNS_TOLD_EVERY_S
+        whose = await asyncio.get_running_loop().run_in_executor(None, count_turns, image)
+        for name in falling:
+            if name in self._image().lanes:
+                metrics.tell_turns(name, {turn.value: whose[name, turn] for turn in Whose})
 
     async def look(self) -> None:
         """Deletes what is over now, where the clock can be trusted."""
@@ -86,3 +104,18 @@ class LaneExpiry:
             )
         self._doubtful = doubtful
         return doubtful
+
+
+def count_turns(image: Image) -> Counter[tuple[str, Whose]]:
+    """How many partitions of each lane that falls back are whose turn. O(topics + turns)."""
+    found: Counter[tuple[str, Whose]] = Counter()
+    falling = {name for name, lane in image.lanes.items() if lane.falls_back}
+    for stored, topic_id in image.topic_ids.items():
+        if (lane := lane_of(stored)) in falling:
+            found[lane, Whose.LANE] += len(image.topics[topic_id].partitions)
+    by_topic = Counter((tp.topic_id, image.turns[tp].whose) for tp in image.turn_ids.values())
+    for (topic_id, whose), count in by_topic.items():
+        lane = lane_of(image.topics[topic_id].name)
+        found[lane, Whose.LANE] -= count
+        found[lane, whose] += count
+    return found

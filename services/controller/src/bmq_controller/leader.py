@@ -90,6 +90,8 @@ class ControllerLeader:
         self._deciding: Operation | None = None
         """What is decided about in a thread."""
         self._tasks: list[asyncio.Task[None]] = []
+        self.led_at_s = float("-inf")
+        """A moment of the loop at which this one certainly led."""
         self._idle = asyncio.Event()
         self._snapshot_due = asyncio.Event()
         self._entries_since_snapshot = 0
@@ -336,6 +338,7 @@ class ControllerLeader:
         metrics.RECORDS.inc(len(draft.records))
         metrics.ENTRY_BYTES.observe(len(payload))
         metrics.COMMIT_SECONDS.observe(loop.time() - began_s)
+        self.led_at_s = began_s
         self._take_up(draft.image, entry)
         for committed in self._told:
             committed(draft.records)
@@ -368,9 +371,13 @@ class ControllerLeader:
         """
         assert self._entry is not None
         key = numbered_key(LOG_PREFIX, self._entry.number + 1)
+        began_s = asyncio.get_running_loop().time()
         try:
             await self._store.head(key)
-        except (ObjectMissing, StoreUnavailable):
+        except ObjectMissing:
+            self.led_at_s = began_s
+            return
+        except StoreUnavailable:
             return
         raise Fenced(f"another controller wrote metadata entry {self._entry.number + 1}")
 

@@ -1,5 +1,8 @@
 """The controller's metrics."""
 
+import contextlib
+from collections.abc import Collection, Mapping
+
 from prometheus_client import Counter, Gauge, Histogram
 
 OPERATIONS = Counter("bmq_controller_operations", "Operations answered, by kind and outcome.", ["operation", "outcome"])
@@ -39,5 +42,24 @@ for _step in ("begun", "completed", "unregistered"):
 LANE_TOPICS = Gauge(
     "bmq_controller_lane_topics", "Topics that a lane has of its own, as the leading controller knows.", ["lane"]
 )
+LANE_PARTITIONS = Gauge(
+    "bmq_controller_lane_partitions",
+    "Partitions of a lane that falls back by whose turn it is (lane, closing, base), as the leading controller knows.",
+    ["lane", "turn"],
+)
 MOVING = Gauge("bmq_partitions_moving", "Partitions under a planned move.")
 BALANCED = Counter("bmq_controller_balanced", "Moves begun by the balancer, by what for.", ["kind"])
+
+
+def tell_turns(lane: str, counts: Mapping[str, int]) -> None:
+    """How many partitions of the lane are whose."""
+    for turn, count in counts.items():
+        LANE_PARTITIONS.labels(lane, turn).set(count)
+
+
+def forget_lane(lane: str, turns: Collection[str]) -> None:
+    """The lane is gone."""
+    LANE_TOPICS.remove(lane)
+    for turn in turns:
+        with contextlib.suppress(KeyError):  # it did not fall back
+            LANE_PARTITIONS.remove(lane, turn)

@@ -58,6 +58,9 @@ class ControllerSettings:
     stray_interval_s: float = 21_600.0
     """How often it is looked what has landed in streams and topics that were collected: a page of a listing for each
     topic."""
+    lane_grace_s: float = 30.0
+    """After so long without a consumer in a lane that falls back, what is written there goes on to the base. Who lets
+    consume may do so for a third of it without asking again."""
     stop_timeout_s: float = 5.0
     """How long a clean stop waits for the operations that are under way."""
     limits: Limits = field(default_factory=Limits)

@@ -6,7 +6,8 @@ of it that is with an owner was answered. So whichever of a queue's batches an o
 again in the order in which they came; and what its client has to send again is noted (bmq_proxy.refused), so that
 nothing that was sent behind it is taken first. A topic that is made again under its name stays in its queues: what was
 sent to the one before it is answered first. What an append holds in memory is counted by its request's lease, so the
-queues are bounded with it. A batch that is still being proved (bmq_proxy.proofs) holds up those behind it.
+queues are bounded with it. A batch that is still being proved (bmq_proxy.proofs), or whose parts go to lanes before it
+(bmq_proxy.parting), holds up those behind it.
 """
 
 import asyncio
@@ -19,7 +20,16 @@ from typing import NamedTuple
 
 from typing_extensions import Buffer
 
-from bmq.errors import BmqError, Fenced, NotOwner, NotReady, StoreError, UnknownOutcome, UnknownTopic
+from bmq.errors import (
+    BmqError,
+    Fenced,
+    NotOwner,
+    NotReady,
+    NotYetNext,
+    StoreError,
+    UnknownOutcome,
+    UnknownTopic,
+)
 from bmq.metadata.image import Image
 from bmq.roles.controller import Metadata
 from bmq.roles.owner import Appended, Owner
@@ -217,6 +227,13 @@ class Appends:
             _give_up_followers(append)
             self._go_on(queue)
 
+    @staticmethod
+    def settle(append: Append, appended: Appended) -> None:
+        """Its owner has had it before: it need not be sent, if it is still being proved."""
+        if not append.done.done():
+            append.done.set_result(appended)
+        _forget_proof(append)
+
     def close(self) -> None:
         """Gives up what waits, and sends nothing again."""
         if self._is_closed:
@@ -252,8 +269,7 @@ class Appends:
             elif proof.cancelled():
                 _fail(append, NotOwner(f"{append.tp}: the proxy is stopping"))
             elif (error := proof.exception()) is not None:
-                _fail(append, error)
-                _give_up_followers(append)
+                _give_up(append, error)
             else:
                 append.records = proof.result()
                 self._enter(queue, append)
@@ -325,8 +341,7 @@ class Appends:
         if append.done.done():
             return
         if self._is_closed or self._loop.time() >= append.give_up_at or not self._may_be_sent_again(append, error):
-            _fail(append, error)
-            _give_up_followers(append)
+            _give_up(append, error)
             return
         queue = append.queue
         if queue.given_up:
@@ -385,6 +400,15 @@ class Appends:
                 # Not here: others have yet to hear of the change, among them, in one process, the new owner.
                 queue.timer = self._loop.call_later(0, self._time_to_send, queue)
                 queue.delay_s = RETRY_FIRST_S
+
+
+def _give_up(append: Append, error: BaseException) -> None:
+    """Its client is told, and sends it again with what of its producer came behind it; but for what is to come before
+    it, which may be among that where its owner said NotYetNext.
+    """
+    _fail(append, error)
+    if not isinstance(error, NotYetNext):
+        _give_up_followers(append)
 
 
 def _give_up_followers(append: Append) -> None:

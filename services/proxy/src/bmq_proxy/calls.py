@@ -85,6 +85,8 @@ class Call:
 
     patient_until: float | None = None
     """The loop's time until which it waits for owners; None: it has asked none yet."""
+    throttle_ms: int = 0
+    """How long its client is told to send nothing."""
     answer_bytes: int = 0
     """What its answer says, where that may be much though its elements are few."""
     is_carried_through: bool = True

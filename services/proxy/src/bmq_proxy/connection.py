@@ -106,12 +106,14 @@ class Connection(asyncio.BufferedProtocol):
         "_is_held_back",
         "_listener",
         "_loop",
+        "_muted_until",
         "_outgoing",
         "_peer",
         "_service",
         "_started",
         "_transport",
         "_unflushed",
+        "_unmuting",
         "_waiting_bytes",
         "_write_paused",
         "active_at",
@@ -142,6 +144,9 @@ class Connection(asyncio.BufferedProtocol):
         self._unflushed: Answer | None = None
         self._outgoing: list[Buffer] = []
         self._advance_due = False
+        self._muted_until = 0.0
+        """The loop's time until which nothing more is read of a client that was told to send nothing."""
+        self._unmuting: asyncio.TimerHandle | None = None
         self._peer = ""
         self.active_at = 0.0
         self.number = 0
@@ -201,6 +206,8 @@ class Connection(asyncio.BufferedProtocol):
         """The event loop's."""
         self._closing = True
         self._transport = None
+        if self._unmuting is not None:
+            self._unmuting.cancel()
         self._flushed()
         exchanges, self._exchanges = self._exchanges or (), None
         for exchange in exchanges:
@@ -385,8 +392,24 @@ class Connection(asyncio.BufferedProtocol):
         self._advance_due = False
         self._advance()
 
+    def _mute(self, time_ms: int) -> None:
+        """Reads nothing more for so long; what was read goes on, so that nothing is held meanwhile."""
+        self._muted_until = max(self._muted_until, self._loop.time() + time_ms / 1000)
+        if self._unmuting is None:
+            self._unmuting = self._loop.call_at(self._muted_until, self._unmute)
+
+    def _unmute(self) -> None:
+        self._unmuting = None
+        if self._loop.time() < self._muted_until:
+            self._unmuting = self._loop.call_at(self._muted_until, self._unmute)
+            return
+        self._muted_until = 0.0
+        self._update_reading()
+
     def _send(self, exchange: _Exchange) -> None:
         answer = self._take(exchange)
+        if exchange.call.throttle_ms:
+            self._mute(exchange.call.throttle_ms)
         if answer is None:
             self.close()
             return
@@ -457,6 +480,7 @@ class Connection(asyncio.BufferedProtocol):
             return
         self._intake.update(
             wanted=not self._write_paused
+            and (not self._muted_until or self._intake.is_within_frame)
             and not self._intake.has_more
             and len(self._exchanges or ()) < self._service.requests_in_flight_max
             and self._waiting_bytes <= (0 if self._is_held_back else WAITING_BYTES_MAX)

@@ -117,6 +117,11 @@ class Intake:
         return frames
 
     @property
+    def is_within_frame(self) -> bool:
+        """Whether a part of a frame has come, and the rest has not."""
+        return bool(self._frames.needed_bytes)
+
+    @property
     def has_more(self) -> bool:
         """Whether there are frames beyond those that were handed out."""
         return self._later is not None

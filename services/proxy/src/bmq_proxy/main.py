@@ -11,6 +11,7 @@ from bmq.config.cluster_config import resolve_cluster
 from bmq.fairness.greedy_window import Modest
 from bmq.ports import Clock, ObjectStore, Rng, Tracer
 from bmq.roles.controller import Controller, Metadata
+from bmq.roles.lane_turns import LaneControl
 from bmq_proxy.appends import Appends
 from bmq_proxy.budget import MemoryBudget
 from bmq_proxy.bulk import Bulk
@@ -26,9 +27,12 @@ from bmq_proxy.fetch.segments import SegmentReader
 from bmq_proxy.fetch.sessions import SessionCache
 from bmq_proxy.fetch.turns import ReadTurns
 from bmq_proxy.lanes.controller import BaseController
+from bmq_proxy.lanes.fallback.role import Fallback
 from bmq_proxy.lanes.groups import BaseGroups
+from bmq_proxy.lanes.overlays import LaneTopics
 from bmq_proxy.lanes.tables import LaneTables
 from bmq_proxy.lanes.views import BaseView
+from bmq_proxy.parting import Parting
 from bmq_proxy.patience import Patience
 from bmq_proxy.producer_ids import ProducerIds
 from bmq_proxy.proofs import Proofs
@@ -44,6 +48,7 @@ class ProxyRole:
     proxy: Proxy
     server: ProxyServer
     lanes: LaneTables
+    fallback: Fallback
     host: str
     port: int
     listening: Mapping[str, tuple[str, int]] = field(default_factory=dict)
@@ -58,7 +63,9 @@ class ProxyRole:
     async def stop(self, grace_s: float = 5.0) -> None:
         """Accepts no more, lets what is in flight finish for at most `grace_s`, closes everything."""
         await self.server.stop(grace_s)
+        await self.fallback.close()
         await self.lanes.close()
+        await self.proxy.parting.close()
         self.proxy.appends.close()
         await self.proxy.proofs.close()
         await self.proxy.reader.close()
@@ -93,6 +100,9 @@ def build_proxy(
     patience = Patience(settings.store_wait_ms)
     offsets_partitions = _offsets_partitions(settings, cluster_configs or {})
     coordinators = Coordinators(owner_for, controller, metadata, patience, offsets_topic_partitions=offsets_partitions)
+    appends, proofs = Appends(owner_for, metadata), Proofs(metadata, cluster_configs or {}, clock=clock)
+    quota = CreationQuota(settings.limits)
+    lane_topics = LaneTopics(controller, metadata, quota=quota, limits=settings.limits)
     return Proxy(
         settings=settings,
         owner_for=owner_for,
@@ -112,11 +122,19 @@ def build_proxy(
         ),
         modest=modest,
         coordinators=BaseGroups(coordinators),
-        appends=Appends(owner_for, metadata),
-        proofs=Proofs(metadata, cluster_configs or {}, clock=clock),
+        appends=appends,
+        proofs=proofs,
+        parting=Parting(
+            appends,
+            proofs,
+            metadata,
+            lane_topics,
+            retry_ms=settings.produce_retry_ms,
+            memory_bytes=settings.request_memory_bytes // 2,
+        ),
         patience=patience,
         producer_ids=ProducerIds(controller),
-        quota=CreationQuota(settings.limits),
+        quota=quota,
         bulk=Bulk(settings.limits),
         log=structlog.get_logger("bmq.proxy"),
         advertised_port=settings.advertised_port,
@@ -138,6 +156,7 @@ async def start_proxy(
     metadata: Metadata,
     settings: ProxySettings,
     *,
+    lane_control: LaneControl,
     clock: Clock,
     rng: Rng,
     host: str = "127.0.0.1",
@@ -166,7 +185,8 @@ async def start_proxy(
     )
     table = routes(proxy)
     memory = FairMemory(settings.request_memory_bytes)
-    lanes = LaneTables(proxy, table)
+    fallback = Fallback.of(proxy, lane_control, metadata)
+    lanes = LaneTables(proxy, table, fallback.turns)
     endpoint = Endpoint(
         settings,
         table,
@@ -184,4 +204,7 @@ async def start_proxy(
     listening_host, listening_port = await server.start(host, port)
     if not proxy.advertised_port:
         proxy.advertised_port = listening_port
-    return ProxyRole(proxy=proxy, server=server, lanes=lanes, host=listening_host, port=listening_port)
+    fallback.worker.start()
+    return ProxyRole(
+        proxy=proxy, server=server, lanes=lanes, fallback=fallback, host=listening_host, port=listening_port
+    )

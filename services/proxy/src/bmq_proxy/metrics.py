@@ -1,5 +1,8 @@
 """The proxy's metrics. Names start with `bmq_proxy_`; sizes in bytes, times in seconds, as Prometheus has it."""
 
+import contextlib
+from collections.abc import Callable
+
 from prometheus_client import Counter, Gauge, Histogram
 
 _LATENCY_BUCKETS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30)
@@ -52,6 +55,35 @@ FETCH_WINDOW = Gauge(
 )
 GREEDY_BYTES = Gauge("bmq_proxy_produce_greedy_bytes", "What they have under way.")
 
+HANDED_OVER = Counter(
+    "bmq_proxy_handed_over_records",
+    "Records of a lane that went on to the base by this proxy, as nobody in the lane consumed them.",
+    ["lane"],
+)
+
+PARTED = Counter(
+    "bmq_proxy_parted_records",
+    "Records that clients of the base wrote to a lane by a header (bmq.lane.header), through this proxy.",
+    ["lane"],
+)
+
+LANE_WAITING_RECORDS = Gauge(
+    "bmq_proxy_lane_waiting_records",
+    "Records of a lane that wait to go on to the base, as the proxy that looks after the lane saw them last.",
+    ["lane"],
+)
+LANE_WAITING_SECONDS = Gauge(
+    "bmq_proxy_lane_waiting_seconds",
+    "For how long there were always such records, or it could not be told whether there are.",
+    ["lane"],
+)
+
+LANE_THROTTLED = Counter(
+    "bmq_proxy_lane_throttled_seconds",
+    "How long requests of a lane waited because of its quota, by direction (write, read).",
+    ["lane", "direction"],
+)
+
 _SOFTWARE_MAX = 30
 _software: set[str] = set()
 
@@ -65,3 +97,35 @@ def client_named(software: str) -> None:
             software = "other"
         _software.add(software)
     CLIENTS.labels(software[:64]).inc()
+
+
+def forget_handed_over(lane: str) -> None:
+    """The lane is gone."""
+    with contextlib.suppress(KeyError):
+        HANDED_OVER.remove(lane)
+
+
+def forget_parted(lane: str) -> None:
+    """The lane is gone."""
+    with contextlib.suppress(KeyError):
+        PARTED.remove(lane)
+
+
+def tell_waits(lane: str, *, records: Callable[[], float], seconds: Callable[[], float]) -> None:
+    """This proxy looks after the lane."""
+    LANE_WAITING_RECORDS.labels(lane).set_function(records)
+    LANE_WAITING_SECONDS.labels(lane).set_function(seconds)
+
+
+def forget_throttled(lane: str) -> None:
+    """The lane is gone."""
+    for direction in ("write", "read"):
+        with contextlib.suppress(KeyError):
+            LANE_THROTTLED.remove(lane, direction)
+
+
+def forget_waits(lane: str) -> None:
+    """It does no more."""
+    for metric in (LANE_WAITING_RECORDS, LANE_WAITING_SECONDS):
+        with contextlib.suppress(KeyError):
+            metric.remove(lane)

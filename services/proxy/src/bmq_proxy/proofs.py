@@ -13,11 +13,11 @@ from typing import Final
 
 from typing_extensions import Buffer
 
-from bmq.config.topic_config import LOG_APPEND_TIME, TopicConfig
+from bmq.config.topic_config import LOG_APPEND_TIME, MESSAGE_BYTES_MAX, TopicConfig
 from bmq.errors import BatchTooLarge, CorruptBatch, InvalidBatch, InvalidConfig, InvalidTimestamp
 from bmq.fairness.opening import ORDINARY_BYTES_MAX, Opener
 from bmq.metadata.image import Image
-from bmq.metadata.topic_configs import CLUSTER_WIDE, TopicConfigs
+from bmq.metadata.topic_configs import TopicConfigs
 from bmq.ports import Clock
 from bmq.roles.controller import Metadata
 from bmq.values import TopicPartition
@@ -65,7 +65,8 @@ class Proofs:
         self._metadata = metadata
         self._clock = clock
         self._configs = TopicConfigs(cluster_configs)
-        self._opener = Opener()
+        self.opener = Opener()
+        """It opens what clients of this proxy write, for whoever has to."""
         self._inline_records_max = inline_records_max
         self._inline_left = INLINE_TURN_RECORDS
         """In this turn of the loop."""
@@ -106,11 +107,16 @@ class Proofs:
             except BatchTooLarge:
                 pass  # for this place
         task = loop.create_task(
-            self._opener.look(prove, records, header, party=party, sender=origin), name=f"prove a batch for {tp}"
+            self.opener.look(prove, records, header, party=party, sender=origin), name=f"prove a batch for {tp}"
         )
         self._under_way.add(task)
         task.add_done_callback(self._under_way.discard)
         return task
+
+    def max_message_bytes(self, tp: TopicPartition) -> int:
+        """How large a batch of the topic may be, as this node knows it; no bound where it does not."""
+        config = self._config(tp)
+        return MESSAGE_BYTES_MAX if config is None else config.max_message_bytes
 
     async def close(self) -> None:
         """Ends what is being proved."""
@@ -134,9 +140,7 @@ class Proofs:
             return None
 
     def _image_changed(self, old: Image, new: Image) -> None:
-        defaults_changed = old.configs.get(CLUSTER_WIDE) != new.configs.get(CLUSTER_WIDE)
-        if old.topics is not new.topics or defaults_changed:
-            self._configs.image_changed(old, new, defaults_changed=defaults_changed)
+        self._configs.image_changed(old, new)
 
 
 def _nothing() -> None:
@@ -145,11 +149,12 @@ def _nothing() -> None:
 
 def _is_left_to_the_owner(header: BatchHeader, config: TopicConfig) -> bool:
     """Whether it is refused anyway, so that opening it would be work for nothing."""
-    return (
-        not 0 < header.record_count <= BATCH_RECORDS_MAX
-        or header.size_bytes > config.max_message_bytes
-        or header.is_control
-    )
+    return header.size_bytes > config.max_message_bytes or is_refused_anywhere(header)
+
+
+def is_refused_anywhere(header: BatchHeader) -> bool:
+    """Whether each owner refuses it, however its topic is configured."""
+    return not 0 < header.record_count <= BATCH_RECORDS_MAX or header.is_control or header.is_transactional
 
 
 def _weight(header: BatchHeader, config: TopicConfig, *, is_plain: bool) -> int:

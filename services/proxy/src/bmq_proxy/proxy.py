@@ -30,6 +30,7 @@ from bmq_proxy.coordinators import GroupCalls
 from bmq_proxy.creation import CreationQuota
 from bmq_proxy.fetch.reader import Reader
 from bmq_proxy.fetch.sessions import SessionCache
+from bmq_proxy.parting import Parting
 from bmq_proxy.patience import Patience
 from bmq_proxy.producer_ids import ProducerIds
 from bmq_proxy.proofs import Proofs
@@ -61,6 +62,7 @@ class Proxy:
     coordinators: GroupCalls
     appends: Appends
     proofs: Proofs
+    parting: Parting
     patience: Patience
     producer_ids: ProducerIds
     quota: CreationQuota

@@ -81,7 +81,7 @@ class RefusedBatches:
             self._make_room(origin, own)
             self._counts.take(origin.peer)
         elif known.epoch > header.producer_epoch or (
-            known.epoch == header.producer_epoch and _is_behind(header.base_sequence, known.sequence)
+            known.epoch == header.producer_epoch and is_behind(header.base_sequence, known.sequence)
         ):
             return
         # Looked up anew: what was forgotten may have been all that it had.
@@ -105,7 +105,7 @@ class RefusedBatches:
             return
         if header.producer_epoch > first.epoch or header.base_sequence == first.sequence:
             self._forget(origin, (place, header.producer_id))
-        elif _is_behind(header.base_sequence, first.sequence):
+        elif is_behind(header.base_sequence, first.sequence):
             raise NotReady(
                 f"producer {header.producer_id}: sequence {first.sequence} was refused, and has to be sent again "
                 f"before {header.base_sequence}"
@@ -134,6 +134,6 @@ class RefusedBatches:
                 del self._addresses[origin.peer]
 
 
-def _is_behind(sequence: int, first: int) -> bool:
-    """They begin again at 0."""
+def is_behind(sequence: int, first: int) -> bool:
+    """Whether a sequence comes after another. They begin again at 0."""
     return 0 < (sequence - first) % _SEQUENCES < _SEQUENCES // 2

@@ -77,6 +77,8 @@ class ProxySettings:
     produce_retry_ms: int = 30_000
     """A batch that was certainly not applied is sent again for at most so long, within the request's own time."""
 
+    lane_look_ms: int = 5_000
+    """How often a lane that falls back is looked at: whether anybody consumes there."""
     store_wait_ms: int = 10_000
     """What owners and coordinators need of the store is waited for so long; then the client is told to ask again."""
     write_timeout_ms_min: int = 10_000

@@ -72,6 +72,7 @@ class ClusterSettings:
             leading_check_s=draws.choice("leading_check_s", (1.0, 5.0)),
             collect_delay_s=5.0,
             collect_interval_s=1.0,
+            lane_grace_s=draws.choice("lane_grace_s", (3.0, 8.0)),
             stray_interval_s=15.0,
             balance_interval_s=balance_interval_s,
             balance_rest_s=60.0 if self.size_factor > 1 else 2.0,
@@ -116,7 +117,14 @@ class ClusterSettings:
     def of(self, spec: NodeSpec, *, start: int) -> NodeSettings:
         """For a start of the node."""
         made = node_settings(self.config(spec, start=start), one_disk=False, log_dir="simulated")
-        proxy = replace(made.proxy, offsets_topic_partitions=self.offsets_topic_partitions, limits=self._limits)
+        draws = Draws(self._chance, f"settings of a proxy at start {start} of {spec.host}")
+        proxy = replace(
+            made.proxy,
+            offsets_topic_partitions=self.offsets_topic_partitions,
+            limits=self._limits,
+            lane_look_ms=500,
+            produce_retry_ms=draws.choice("produce_retry_ms", (100, 30_000, 30_000)),
+        )
         return replace(
             made, controller=self.controller, groups=self.groups, broker=self._broker(spec, start), proxy=proxy
         )

@@ -16,6 +16,17 @@ from bmq_sim.rest import Rest
 
 LANE = "dev"
 READS_BASE = {"reads_base": {"enabled": True, "topics": ["*"], "bytes_per_second": 1_000_000}}
+QUOTA = {
+    "quota": {
+        "write_bytes_per_second": 1_024,
+        "read_bytes_per_second": 1_024,
+        "partitions": 100,
+        "storage_bytes": 100 << 20,
+    }
+}
+"""Less than its clients would write and read, and more than they keep."""
+READS_OF_BOUNDED = 4
+"""So often together they are more than may be read in a second."""
 TOPIC_AUTHORIZATION_FAILED = 29
 OF_NONE = 5
 """Partitions that every other first write names besides those that there are."""
@@ -46,9 +57,9 @@ class LaneUser:
         while not client.stopped:
             self.made += 1
             reads_base = rng.random() < 0.5
-            await self._rest.until_told(
-                "POST", "/v1/lanes", {"name": LANE, **(READS_BASE if reads_base else {})}, fine=(409,)
-            )
+            is_bounded = self.made % 3 == 1
+            asked = {"name": LANE, **(READS_BASE if reads_base else {}), **(QUOTA if is_bounded else {})}
+            await self._rest.until_told("POST", "/v1/lanes", asked, fine=(409,))
             await self._until_everywhere(lambda topic: topic.error_code != TOPIC_AUTHORIZATION_FAILED)
             place = Place(f"{self._topic}#{LANE}-{self.made}", 0)
             client.forget_leaders()
@@ -67,7 +78,8 @@ class LaneUser:
             await self._keeper.commit(place, first + 1000 * self.made + rng.randint(0, 9))
             await client.rest(self._pause_s * rng.random())
             await self._keeper.look(place)
-            await read_final(client, self._history, place)
+            for _ in range(READS_OF_BOUNDED if is_bounded else 1):
+                await read_final(client, self._history, place)
             register = self._keeper.register(place)
             await self._rest.until_told("DELETE", f"/v1/lanes/{LANE}", fine=(404,), writes=[(register, NONE)])
             await self._until_everywhere(lambda topic: topic.error_code == TOPIC_AUTHORIZATION_FAILED)

@@ -1,5 +1,5 @@
 """What else goes on beside producers, readers and groups: retention, deletions, changed configurations, topics made
-again, lanes, channels, REST.
+again, lanes, also such that fall back or are named by headers, channels, REST.
 
 A seed has some of it, so that what it has meets the faults often, and a run stays as short as it is.
 """
@@ -13,10 +13,15 @@ from bmq_sim.clock import true_now_ms
 from bmq_sim.history import Expiry, History, Place
 from bmq_sim.process import SimProcess
 from bmq_sim.programs.channeling import ChannelAdministrator, ChannelFollower
+from bmq_sim.programs.choosing import LANES, Chooser, run_all
+from bmq_sim.programs.choosing import client_id as choosing_client_id
 from bmq_sim.programs.committed import OffsetWriter
 from bmq_sim.programs.configuring import ConfigChanger
 from bmq_sim.programs.deleting import RecordDeleter
 from bmq_sim.programs.expiring import OffsetExpirer
+from bmq_sim.programs.falling.lane import FallingLane
+from bmq_sim.programs.falling.lane import client_id as falling_client_id
+from bmq_sim.programs.falling.ledger import PARENT
 from bmq_sim.programs.growing import TopicGrower
 from bmq_sim.programs.laning import LaneUser, client_id
 from bmq_sim.programs.looking import Looker
@@ -33,6 +38,10 @@ KINDS: Final = ("retention", "deleting", "growing", "remaking", "configuring", "
 MORE_KINDS: Final = ("looking", "operating", "expiring", "defaults")
 """By a chance of their own: what the others do in a seed is the same with and without."""
 CHANNELS: Final = "channels"
+"""By a chance of its own, too."""
+FALLING: Final = "falling"
+"""By a chance of its own, too."""
+CHOOSING: Final = "choosing"
 """By a chance of its own, too."""
 OPERATED: Final = "operated"
 CHOICES: Final[Mapping[str, Sequence[str]]] = {
@@ -76,11 +85,17 @@ class Programs:
         """What this seed has."""
         if clients.world.rng("channels").random() < share:
             self.kinds.append(CHANNELS)
+        if clients.world.rng("falling").random() < share:
+            self.kinds.append(FALLING)
+        if clients.world.rng("choosing").random() < share:
+            self.kinds.append(CHOOSING)
         self._used: list[SimClient] = []
         self._configuring: list[ConfigChanger] = []
         self._offsets: OffsetWriter | None = None
         self._expiring: OffsetExpirer | None = None
         self._channels: tuple[ChannelAdministrator, ChannelFollower] | None = None
+        self._falling: FallingLane | None = None
+        self._chooser: Chooser | None = None
 
     async def start(self) -> None:
         """Returns when the topics that need one are there."""
@@ -127,14 +142,7 @@ class Programs:
                     )
                     self._run("looker", looker.run())
                 case "operating":
-                    client, rest, pause_s = (
-                        self._client("operator's"),
-                        self._rest("operator's rest"),
-                        4 * self._more.choice((0.5, 1.0)),
-                    )
-                    await client.create_topic(OPERATED, partitions=2, configs=self._configs)
-                    operating = Operating(client, self._history, rest, self._followed, topic=OPERATED, pause_s=pause_s)
-                    self._run("operating", operating.run())
+                    await self._start_operating()
                 case "expiring":
                     short, long = self._followed[:2]
                     self._expiring = OffsetExpirer(
@@ -143,6 +151,10 @@ class Programs:
                     self._run("expiring", self._expiring.run())
                 case "channels":
                     self._start_channels()
+                case "falling":
+                    await self._start_falling()
+                case "choosing":
+                    await self._start_choosing()
                 case "offsets":
                     self._offsets = OffsetWriter(
                         self._client("keeper"), self._history, self._followed[:2], pause_s=self._pause_s(2)
@@ -165,6 +177,12 @@ class Programs:
         if self._channels is not None:
             administrator, follower = self._channels
             await follower.catch_up(await administrator.look())
+        if self._falling is not None:
+            await self._falling.check()
+            await self._falling.clear_away()
+        if self._chooser is not None:
+            await self._chooser.check()
+            await self._chooser.clear_away()
 
     @property
     def _history(self) -> History:
@@ -193,6 +211,49 @@ class Programs:
         )
         self._configuring.append(changer)
         self._run(name, changer.run())
+
+    async def _start_falling(self) -> None:
+        writer, *readers = (
+            self._client(falling_client_id(f"falling-{name}")) for name in ("writer", "reader", "other-reader")
+        )
+        self._falling = FallingLane(
+            writer,
+            readers,
+            self._client("falling-base"),
+            self._history,
+            self._rest("falling"),
+            between=self._client(falling_client_id("falling-between", PARENT)),
+            rng=self._clients.world.rng("falling's ways"),
+        )
+        await self._falling.begin()
+        self._run("falling-writer", self._falling.write())
+        self._run("falling-base-writer", self._falling.write_by_header())
+        self._run("falling-reader", self._falling.consume())
+        self._run("falling-disturber", self._falling.disturb())
+        self._run("falling-between", self._falling.consume_between())
+
+    async def _start_operating(self) -> None:
+        client, rest, pause_s = (
+            self._client("operator's"),
+            self._rest("operator's rest"),
+            4 * self._more.choice((0.5, 1.0)),
+        )
+        await client.create_topic(OPERATED, partitions=2, configs=self._configs)
+        operating = Operating(client, self._history, rest, self._followed, topic=OPERATED, pause_s=pause_s)
+        self._run("operating", operating.run())
+
+    async def _start_choosing(self) -> None:
+        self._chooser = Chooser(
+            self._client("chooser"),
+            self._client("chooser elsewhere"),
+            {lane: self._client(choosing_client_id(f"chooser-{lane}", lane)) for lane in LANES},
+            self._history,
+            self._rest("choosing"),
+            rng=self._clients.world.rng("choosing's ways"),
+            configs=self._configs,
+        )
+        await self._chooser.begin()
+        self._run("chooser", run_all(self._chooser))
 
     def _start_channels(self) -> None:
         rng = self._clients.world.rng("channels' pauses")

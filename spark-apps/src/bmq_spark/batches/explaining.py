@@ -21,6 +21,8 @@ _CORRUPT: Final = (
     "Unknown compression type",
 )
 _TIME_OVERFLOWS: Final = ("ArithmeticException", "long overflow")
+_WORKER_LATE: Final = "Python worker failed to connect back"
+"""Spark gives a process of Python that reads a source ten seconds to start, which is no setting of its."""
 _UNREACHABLE: Final = (
     "Timed out waiting for a node assignment",
     "TimeoutException",
@@ -36,8 +38,10 @@ _REFUSED: Final = (
     "SignatureDoesNotMatch",
     "NoSuchBucket",
 )
-_DONE_ON: Final = re.compile(r"\b([A-Z][A-Za-z]+(?: [A-Za-z]+){0,3} on [^\s:]{1,300})")
-"""What S3A was doing to which object, in its words."""
+_DONE_ON: Final = re.compile(
+    r"\b([A-Z][A-Za-z]+(?: [A-Za-z]+){0,3}|[a-z]+[A-Z][A-Za-z]*)(?:\([^()\n]{1,4000}\))? on ([^\s:]{1,300})"
+)
+"""What S3A was doing to which object, in its words: `Writing Object on a` or `copyFile(a, b) on a`."""
 _OURS: Final = re.compile(r"^(?:bmq(?:_spark)?\.[a-z_.]+)\.([A-Z][A-Za-z]+): (.+)$", re.MULTILINE)
 _READ_ON: Final = re.compile(r"to read on behind (?:it|this segment) begin at (?:a later offset|(offset [0-9]{1,19}))")
 """What the source `bmq` says to those who choose where to begin: a job begins where its table ends."""
@@ -75,6 +79,11 @@ def explained(error: Exception, *, servers: str, ranges: Sequence[Range] = (), c
     )
 
 
+def is_worker_late(error: Exception) -> bool:
+    """Whether a process of Python took longer to start than Spark waits, as on a machine that has much else to do."""
+    return _WORKER_LATE in str(error)
+
+
 def cause(text: str) -> str:
     """The innermost cause that is named, bounded."""
     if raised := _RAISED.findall(text):
@@ -95,11 +104,12 @@ def _delete(found: re.Match[str]) -> str:
 
 
 def _refused(text: str, checkpoint: str) -> JobStopped:
-    done = _DONE_ON.search(text)
-    what = f"{next(word for word in _REFUSED if word in text)}: {done[1]}" if done else cause(text)
-    where = f" (checkpoint {checkpoint})" if checkpoint and done else ""
+    word, done = next(word for word in _REFUSED if word in text), _DONE_ON.search(text)
+    what = f"{done[1]} on {done[2]}" if done else cause(text)
+    said = what if word in what else f"{word}: {what}"
+    where = f" (checkpoint {checkpoint})" if checkpoint else ""
     return JobStopped(
-        f"the bucket refuses: {what}{where}: check AWS_ACCESS_KEY_ID, AWS_SECRET_ACCESS_KEY and what they may do; "
+        f"the bucket refuses: {said}{where}: check AWS_ACCESS_KEY_ID, AWS_SECRET_ACCESS_KEY and what they may do; "
         "the place is kept"
     )
 

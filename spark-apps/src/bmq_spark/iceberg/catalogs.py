@@ -153,10 +153,11 @@ class Catalog:
 
     @property
     def commits_are_atomic(self) -> bool:
-        """Hadoop's catalog commits by a rename, which a bucket has none of: there only one process at a time may
+        """Hadoop's catalog looks whether a version is there and then renames, under a lock of its process: a rename in
+        a folder replaces what another process put there meanwhile, and a bucket has none. So one process at a time may
         write.
         """
-        return self.kind != "hadoop" or (self.warehouse or "").partition("://")[0] in ("file", self.warehouse)
+        return self.kind != "hadoop"
 
     def settings(self, environment: Mapping[str, str]) -> dict[str, str]:
         """Spark's settings. Raises ConfigurationError where a variable is not there that a property names.

@@ -148,8 +148,8 @@ def parse(arguments: Sequence[str]) -> IcebergOptions | Target:
         raise ConfigurationError("--topic: name one or more, or give --maintain alone")
     if not catalog.commits_are_atomic:
         raise ConfigurationError(
-            f"--maintain without --topic: a hadoop catalog in a bucket ({catalog.warehouse}) has one writer: give "
-            "--maintain to the job that writes, or keep the table in a rest or sql catalog"
+            f"--maintain without --topic: a hadoop catalog ({catalog.warehouse}) has one writer: give --maintain to "
+            "the job that writes, or keep the table in a rest or sql catalog"
         )
     return target
 

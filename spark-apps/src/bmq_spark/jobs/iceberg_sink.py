@@ -407,8 +407,9 @@ def known_anew(table: pa.DataType, known: pa.DataType) -> pa.DataType:
 
 
 def _counting(batch: Batch) -> Callable[[Mapping[str, str]], None]:
-    """Looks whether all records were written, for a batch all of whose records are rows. Only where they were not it
-    reads them once more, to say of which partitions some are missing.
+    """Looks whether all records were written, for a batch all of whose records are rows. Only where they are fewer than
+    the offsets, which they also are with a topic that has gaps beside one that has none, it reads them once more, to
+    say of which partitions some are missing.
     """
 
     def look(summary: Mapping[str, str]) -> None:

@@ -59,9 +59,10 @@ def check_ends(places: Places, ends: Places, *, what: str) -> None:
 def check_counts(ranges: Sequence[Range], counts: Counts) -> None:
     """Raises JobStopped where fewer records came than these ranges have offsets; `counts` are those that came.
 
-    Logs have no gaps, but for internal topics and where a repair put nothing in the place of what was lost. Kafka's
-    consumer goes on behind the offset that a record says, also where that leaves its batch, and Spark takes what lies
-    between for records of a transaction, which nobody is to see.
+    Logs have no gaps, but for internal topics, those whose batches are parted among lanes (ranges of these are not for
+    this: `Cluster.parted`), and where a repair put nothing in the place of what was lost. Kafka's consumer goes on
+    behind the offset that a record says, also where that leaves its batch, and Spark takes what lies between for
+    records of a transaction, which nobody is to see.
     """
     short = [
         (part, missing)

@@ -1,6 +1,6 @@
 """What a table is to a stream: batches go into it together with their places, and it says how far it has come."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final, Protocol
 
@@ -30,15 +30,14 @@ class Batch:
     verify: Callable[[], None]
     """To be called when all is written and before it is committed: raises JobStopped where the topics are others by
     now."""
-    dense: bool = False
-    """Whether there has to be a record for each offset of the ranges."""
+    dense: Collection[str] = ()
+    """Topics that have to have a record for each offset of the ranges."""
 
     def require_all(self, counts: Counts) -> None:
         """To be called before anything is committed, dead letters among it: raises JobStopped where records did not
         come. `counts` are those that came, whatever became of them.
         """
-        if self.dense:
-            check_counts(self.ranges, counts)
+        check_counts([part for part in self.ranges if part.topic in self.dense], counts)
 
     @property
     def offsets(self) -> int:

@@ -15,7 +15,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
 
 from bmq_spark.batches.above import from_places
-from bmq_spark.batches.explaining import explained
+from bmq_spark.batches.explaining import explained, is_worker_late
 from bmq_spark.batches.places import Places, Range, ahead, each, ends_of, merged, place, to_add
 from bmq_spark.ending import StopRequest, say
 from bmq_spark.errors import BmqError
@@ -29,6 +29,8 @@ from bmq_spark.options import JobOptions
 
 STOP_WAIT_S: Final = 120
 LOOK_S: Final = 1
+LATE_WORKERS_MAX: Final = 5
+"""How often in a row a process of Python may start too late before the job ends."""
 
 
 class Stream:
@@ -54,7 +56,10 @@ class Stream:
         self._cause: Exception | None = None
         self._query: Query | None = None
         self._adding = False
+        self._late_workers = 0
         self._ranges: Sequence[Range] = ()
+        self._dense: frozenset[str] = frozenset()
+        """Topics of which a record has to come for each offset."""
         self._goal: Places | None = None
         self._have: Places = {}
         self.total = Total()
@@ -99,6 +104,8 @@ class Stream:
         self._checkpoint.claim()
         table = {name: found for name, found in self._sink.places().items() if name in topics}
         starts, ends = self._cluster.starts(topics), self._cluster.ends(topics)
+        if self._options.source == "kafka":  # the other one stops by itself, and says where
+            self._dense = frozenset(topics) - self._cluster.parted(topics)
         check_ends(table, ends, what=self._sink.name)
         reads = Reads(
             source=self._options.source,
@@ -209,11 +216,12 @@ class Stream:
             query_id=self._query.id(),
             batch_id=batch_id,
             verify=self._verify,
-            dense=self._options.source == "kafka",  # the other one stops by itself, and says where
+            dense=self._dense,
         )
         added = self._sink.add(batch)
         self._have = merged(self._have, batch.ends)
         self._count(added)
+        self._late_workers = 0
         self._progress.tell(batch.ends)
         self._report(batch, added, time.monotonic() - began)
 
@@ -251,11 +259,15 @@ class Stream:
     def _explain(self, error: StreamingQueryException) -> None:
         """Raises what stopped the query, in one line.
 
-        Returns where the query is to begin anew: after loss that was accepted, or where partitions were added whose
-        first records were deleted before Spark saw them, which it takes for a loss.
+        Returns where the query is to begin anew: after loss that was accepted, where partitions were added whose first
+        records were deleted before Spark saw them, which it takes for a loss, or where a process started too late.
         """
         if self._failure is not None:
             raise self._failure from None
+        if is_worker_late(self._cause or error) and self._late_workers < LATE_WORKERS_MAX:
+            self._late_workers += 1
+            say("warning: a process of Python did not start within Spark's ten seconds: the query begins anew")
+            return
         topics = self._cluster.topics(self._options.topics)
         self._sink.check(topics)
         table = {name: found for name, found in self._sink.places().items() if name in topics}

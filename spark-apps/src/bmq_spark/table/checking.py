@@ -2,7 +2,7 @@
 once.
 
 What is wrong is a finding; nothing is mended here. Offsets without a record are no finding: those of dead letters, of
-records that retention took out of the table, and of losses that were accepted are such, too.
+records that retention took out of the table or that went to lanes, and of losses that were accepted are such, too.
 """
 
 import re

@@ -10,7 +10,7 @@ import io
 import json
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, partial
 from typing import Any, Final, NamedTuple
 
 import fastavro
@@ -24,7 +24,7 @@ from bmq_spark.values.avro_resolution import resolved
 from bmq_spark.values.avro_strict import StrictAvro
 from bmq_spark.values.avro_types import NoColumn, column_of, in_table, require_readable
 from bmq_spark.values.by_schema_id import BySchemaId
-from bmq_spark.values.decoded import Unfit, reason
+from bmq_spark.values.decoded import Build, Unfit, reason
 from bmq_spark.values.made_values import SLICE_VALUES, width
 from bmq_spark.values.registered import RegisteredDecoder, with_kept
 from bmq_spark.values.registry import RegisteredSchema, Registry, schema_id
@@ -91,6 +91,10 @@ class AvroDecoder(RegisteredDecoder):
         array = pa.array(objects, type=self._column)
         return array if array.type == self.arrow_type else array.cast(self.arrow_type)
 
+    def parts(self) -> Sequence[tuple[pa.Field, Build]]:
+        """As `RecordDecoder.parts`: numbers of a time are in the schema's unit."""
+        return [(field, partial(_column, read)) for field, read in zip(self.arrow_type, self._column, strict=True)]
+
     def parse(self, values: Sequence[bytes | None]) -> tuple[list[Any], dict[int, str]]:
         """A record for each value, None for null and for those that do not fit: their positions with reasons. It may
         stop before the end where it has made much. Raises RegistryUnavailable.
@@ -151,10 +155,17 @@ class AvroDecoder(RegisteredDecoder):
     @cached_property
     def _by_id(self) -> BySchemaId["_Read"]:
         assert self.registry is not None
-        return BySchemaId(self.registry, kind="AVRO", learn=self._reader_of, version=self.version)
+        return BySchemaId(
+            self.registry, kind="AVRO", learn=self._reader_of, version=self.version, unknown=self._unknown
+        )
 
     def __getstate__(self) -> dict[str, Any]:
-        return {"reader": self.reader, "registry": self.registry, "version": self.version, "kept": self.kept}
+        return {"reader": self.reader, **self._sent()}
+
+
+def _column(read: pa.Field, records: list[Any]) -> pa.Array:
+    made = pa.array([None if record is None else record.get(read.name) for record in records], type=read.type)
+    return made.cast(in_table(read.type))
 
 
 class _Read(NamedTuple):
@@ -232,6 +243,8 @@ def _spelled_out(schema: Any, named: dict[str, Any], defined: set[str]) -> Any:
                 if not name.startswith("__")
             }
         case list():
+            if any(isinstance(part, list) for part in schema):
+                raise NoColumn("a union within a union, which Avro does not have: write all branches in one")
             return [_spelled_out(part, named, defined) for part in schema]
     return schema
 

@@ -6,14 +6,10 @@ from typing import Final, Generic, TypeVar
 from bmq_spark.errors import ConfigurationError
 from bmq_spark.values.decoded import Unfit, reason
 from bmq_spark.values.registry import RegisteredSchema, Registry, SchemaUnknown
+from bmq_spark.values.unknown_ids import UnknownIds
 
 IDS_MAX: Final = 1000
 """How many are remembered."""
-UNKNOWN_MAX: Final = 1000
-"""Asking for one takes milliseconds, and values that are not in the wire format have as many ids as there are values.
-After so many that the registry did not know,"""
-NEAR: Final = 1_000_000
-"""it is asked only for ids up to so far above the highest that it has known: registries count their ids."""
 LEARNT_MAX: Final = 100_000
 """Ids that are known to have been learnt, whatever is remembered of them."""
 
@@ -23,6 +19,7 @@ T = TypeVar("T")
 class BySchemaId(Generic[T]):
     """What `learn` makes of the registry's schemas of one `kind`, each asked for once. It raises Unfit or
     ConfigurationError for what is no use. `version` is an id that the registry is known to have; 0 or None: none is.
+    `unknown`: the ids that it is known not to have.
     """
 
     def __init__(
@@ -32,19 +29,22 @@ class BySchemaId(Generic[T]):
         kind: str,
         learn: Callable[[int, RegisteredSchema], T],
         version: int | None,
+        unknown: UnknownIds,
     ) -> None:
         self._registry = registry
         self._kind = kind
         self._learn = learn
         self._known: dict[int, tuple[T | None, str]] = {}
         self._learnt: set[int] = set()
-        self._unknown = 0
-        self._highest = version or 0
+        self._unknown = unknown
+        unknown.has(version or 0)
 
     def __call__(self, number: int) -> T:
         """Raises Unfit, RegistryUnavailable."""
         found = self._known.get(number)
         if found is None:
+            if why := self._unknown.why_not(number):
+                raise Unfit(why)
             if len(self._known) >= IDS_MAX:
                 self._known.clear()
             found = self._known[number] = self._asked(number)
@@ -58,15 +58,13 @@ class BySchemaId(Generic[T]):
         return number in self._learnt
 
     def _asked(self, number: int) -> tuple[T | None, str]:
-        if self._unknown >= UNKNOWN_MAX and number > self._highest + NEAR:
-            return (
-                None,
-                f"schema id {number}: the registry was not asked: it did not know {self._unknown} others, and none "
-                f"above {self._highest}",
-            )
         try:
             registered = self._registry.schema(number)
-            self._highest = max(self._highest, number)
+        except SchemaUnknown as error:
+            self._unknown.add(number, why := reason(error))
+            return None, why
+        self._unknown.has(number)
+        try:
             if registered.kind != self._kind:
                 return None, f"schema id {number} is {registered.kind} in the registry, not {self._kind}"
             made = self._learn(number, registered)
@@ -74,5 +72,4 @@ class BySchemaId(Generic[T]):
                 self._learnt.add(number)
             return made, ""
         except (SchemaUnknown, ConfigurationError, Unfit) as error:
-            self._unknown += isinstance(error, SchemaUnknown)
             return None, reason(error)

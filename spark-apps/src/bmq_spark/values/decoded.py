@@ -3,14 +3,15 @@ a slice does not hold.
 """
 
 from abc import ABC, abstractmethod
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, Final, Protocol
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from bmq_spark.values.times import require_calendar
+from bmq_spark.values.times import beyond_calendar
 
 SLICE_BYTES: Final = 4 << 20
 """Python's objects of a slice take about ten times its bytes."""
@@ -75,7 +76,7 @@ class RecordDecoder(ABC):
             left = piece.to_pylist()
             while left:
                 objects, unfit = self.parse(left)
-                arrays.append(self._build(objects, unfit, 0))
+                arrays.append(self._build(objects, unfit))
                 reasons.append(reasons_of(len(objects), unfit))
                 left = left[len(objects) :]
         return Decoded(values=joined(arrays, self.arrow_type), reasons=joined(reasons, pa.string()))
@@ -84,22 +85,72 @@ class RecordDecoder(ABC):
         """The objects as an array. Raises what ARROW_REFUSES names."""
         return pa.array(objects, type=self.arrow_type)
 
-    def _build(self, objects: list[Any], unfit: dict[int, str], first: int) -> pa.Array:
-        """Where Arrow refuses the objects, halves tell which one it is: a decimal with too many digits, a year that no
-        calendar has.
+    def refused(self, objects: list[Any]) -> Iterator[tuple[int, Exception]]:
+        """The positions of objects that Arrow refuses, and why: each column is built by itself, and only one that is
+        refused is looked at. What the columns do not tell is found by halves of the objects.
+        """
+        for field, build in self.parts():
+            for position, error in refused_by(build, objects):
+                yield position, _culprit(field.type, objects[position].get(field.name), f"$.{field.name}") or error
+
+    def parts(self) -> "Sequence[tuple[pa.Field, Build]]":
+        """The columns, and what builds each from objects that are dicts, or None."""
+        return [(field, partial(_column, field)) for field in self.arrow_type]
+
+    def _build(self, objects: list[Any], unfit: dict[int, str]) -> pa.Array:
+        """Where Arrow refuses the objects, those are left out which it refuses: a decimal with too many digits. So are
+        those with times that no calendar has.
         """
         try:
             array = self.array(objects)
-            require_calendar(array)
-            return array
+        except ARROW_REFUSES:
+            for position, error in self.refused(objects):
+                unfit.setdefault(position, reason(error))
+            array = self._halved([None if at in unfit else each for at, each in enumerate(objects)], unfit, 0)
+        return _within_calendar(array, unfit)
+
+    def _halved(self, objects: list[Any], unfit: dict[int, str], first: int) -> pa.Array:
+        try:
+            return self.array(objects)
         except ARROW_REFUSES as error:
             if len(objects) == 1:
                 unfit[first] = reason(_culprit(self.arrow_type, objects[0], "$") or error)
                 return pa.nulls(1, type=self.arrow_type)
             middle = len(objects) // 2
             return pa.concat_arrays(
-                [self._build(objects[:middle], unfit, first), self._build(objects[middle:], unfit, first + middle)]
+                [self._halved(objects[:middle], unfit, first), self._halved(objects[middle:], unfit, first + middle)]
             )
+
+
+Build = Callable[[Any], pa.Array]
+"""From records, a list or an array, to one of the columns. Raises what ARROW_REFUSES names."""
+
+
+def _column(field: pa.Field, objects: list[Any]) -> pa.Array:
+    return pa.array([None if found is None else found.get(field.name) for found in objects], type=field.type)
+
+
+def refused_by(build: Build, records: Any, first: int = 0) -> Iterator[tuple[int, Exception]]:
+    """The positions of the records (a list or an array) of which the column cannot be built, and why."""
+    try:
+        build(records)
+    except ARROW_REFUSES as error:
+        if len(records) == 1:
+            yield first, error
+            return
+        middle = len(records) // 2
+        yield from refused_by(build, records[:middle], first)
+        yield from refused_by(build, records[middle:], first + middle)
+
+
+def _within_calendar(array: pa.Array, unfit: dict[int, str]) -> pa.Array:
+    """Null, with a reason, where a time is of no year that a calendar of SQL has."""
+    found = beyond_calendar(array)
+    if not found:
+        return array
+    unfit.update(found)
+    kept = [None if position in found else position for position in range(len(array))]
+    return array.take(pa.array(kept, type=pa.int64()))
 
 
 ARROW_REFUSES: Final = (pa.ArrowException, ValueError, TypeError, OverflowError, ArithmeticError, KeyError)

@@ -5,7 +5,8 @@ have their default. Enums are their names; a number without one does not fit. Me
 themselves, Struct, Value) are JSON text.
 """
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from functools import partial
 from itertools import accumulate, chain
 from operator import attrgetter, itemgetter
 from typing import Any, Final
@@ -13,9 +14,11 @@ from typing import Any, Final
 import pyarrow as pa
 from google.protobuf.descriptor import Descriptor, FieldDescriptor
 from google.protobuf.descriptor_pool import DescriptorPool
+from google.protobuf.json_format import Error as JsonError
 from google.protobuf.json_format import MessageToJson
 
 from bmq_spark.values.ddl import UTC_TIMESTAMP
+from bmq_spark.values.decoded import refused_by
 from bmq_spark.values.message_methods import has_field
 from bmq_spark.values.protobuf_fields import is_map, symbols_of
 
@@ -53,6 +56,20 @@ def columns_of_message(message: Descriptor) -> tuple[pa.DataType, Build]:
         raise ValueError(f"message {message.full_name} has no fields")
     _require_few(message)
     return _message(message, ())
+
+
+def refused_among(message: Descriptor, messages: list[Any]) -> Iterator[tuple[int, Exception]]:
+    """The positions of the messages, of which all are there, that a field's column does not hold, and why."""
+    for field in message.fields:
+        yield from refused_by(partial(built_by, _field(field, (message.full_name,))[1]), messages)
+
+
+def built_by(build: Build, messages: list[Any]) -> pa.Array:
+    """The column. Raises what ARROW_REFUSES names, also for what cannot be written as JSON."""
+    try:
+        return build(messages)
+    except JsonError as error:
+        raise ValueError(str(error)) from error
 
 
 def _require_few(message: Descriptor) -> None:

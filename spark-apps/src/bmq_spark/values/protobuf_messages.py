@@ -65,7 +65,7 @@ class MessageType:
     @cached_property
     def _shape(self) -> Shape:
         """Empty where items are so narrow that they never become too many."""
-        shape = shape_of(self.descriptor, self.columns[0])
+        shape = shape_of(self.descriptor, self.columns[0], self.descriptors)
         return {} if are_narrow(widest_part(shape)) else shape
 
     @cached_property

@@ -3,7 +3,7 @@ before the message.
 """
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property, lru_cache
 from itertools import chain
@@ -18,6 +18,7 @@ from bmq_spark.errors import ConfigurationError
 from bmq_spark.values.by_schema_id import BySchemaId
 from bmq_spark.values.decoded import Unfit, joined, reason
 from bmq_spark.values.made_values import SLICE_VALUES, width
+from bmq_spark.values.protobuf_columns import refused_among
 from bmq_spark.values.protobuf_fields import has_others, is_within, reads_alike
 from bmq_spark.values.protobuf_files import compiled, messages_of, read_protobuf_schema
 from bmq_spark.values.protobuf_messages import MessageType, that_hold_together
@@ -94,6 +95,20 @@ class ProtobufDecoder(RegisteredDecoder):
         order = list(chain.from_iterable(found.values()))
         places = pa.array(sorted(range(len(order)), key=order.__getitem__), pa.int64())
         return joined(arrays, self.arrow_type).take(places)
+
+    def refused(self, objects: list[Any]) -> Iterator[tuple[int, Exception]]:
+        """As `RecordDecoder.refused`, of the messages of each version by themselves."""
+        found: dict[OtherVersion | None, list[int]] = {}
+        for position, read in enumerate(objects):
+            if read is not None:
+                found.setdefault(read[0] if isinstance(read, tuple) else None, []).append(position)
+        for version, positions in found.items():
+            if version is None:
+                refused = refused_among(self._messages.descriptor, [objects[at] for at in positions])
+            else:
+                refused = version.refused([objects[at][1] for at in positions])
+            for at, error in refused:
+                yield positions[at], error
 
     def _own_array(self, messages: list[Any]) -> pa.Array:
         array = self._messages.columns[1](messages)
@@ -206,22 +221,20 @@ class ProtobufDecoder(RegisteredDecoder):
     @cached_property
     def _by_id(self) -> BySchemaId["_Written"]:
         assert self.registry is not None
-        return BySchemaId(self.registry, kind="PROTOBUF", learn=self._written, version=self.version)
+        return BySchemaId(
+            self.registry, kind="PROTOBUF", learn=self._written, version=self.version, unknown=self._unknown
+        )
 
     @cached_property
     def _others(self) -> BySchemaId[bool]:
         """Apart from what records are read by: what counts them is to cost none of them."""
         assert self.registry is not None
-        return BySchemaId(self.registry, kind="PROTOBUF", learn=self._has_others, version=self.version)
+        return BySchemaId(
+            self.registry, kind="PROTOBUF", learn=self._has_others, version=self.version, unknown=self._unknown
+        )
 
     def __getstate__(self) -> dict[str, Any]:
-        return {
-            "descriptors": self.descriptors,
-            "message": self.message,
-            "registry": self.registry,
-            "version": self.version,
-            "kept": self.kept,
-        }
+        return {"descriptors": self.descriptors, "message": self.message, **self._sent()}
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,7 +7,7 @@ A message that had no fields says none of those that it has now; one that has no
 """
 
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import accumulate, pairwise
 from typing import Any
@@ -17,7 +17,9 @@ import pyarrow.compute as pc
 from google.protobuf.descriptor import Descriptor, FieldDescriptor
 
 from bmq_spark.values.ddl import write_ddl
+from bmq_spark.values.decoded import ARROW_REFUSES, refused_by
 from bmq_spark.values.evolution import iceberg_rules
+from bmq_spark.values.protobuf_columns import built_by, refused_among
 from bmq_spark.values.protobuf_fields import symbols_of
 from bmq_spark.values.protobuf_messages import MessageType
 
@@ -31,15 +33,33 @@ class OtherVersion:
 
     messages: MessageType
     fit: Fit
+    parts: Sequence[Fit]
+    """Each raises what it does."""
 
     def array(self, found: list[Any]) -> pa.Array:
         """These messages as columns. Raises what ARROW_REFUSES names."""
         return self.fit(self.messages.columns[1](found))
 
+    def refused(self, found: list[Any]) -> Iterator[tuple[int, Exception]]:
+        """The positions of the messages, of which all are there, that cannot be columns, and why."""
+        wrong = dict[int, Exception]()
+        for position, error in refused_among(self.messages.descriptor, found):
+            wrong.setdefault(position, error)
+        yield from wrong.items()
+        right = [position for position in range(len(found)) if position not in wrong]
+        try:
+            written = built_by(self.messages.columns[1], [found[position] for position in right])
+        except ARROW_REFUSES:  # none of them alone is the reason
+            return
+        for part in self.parts:
+            for at, error in refused_by(part, written):
+                yield right[at], error
+
 
 def other_version(messages: MessageType, reader: Descriptor, columns: pa.DataType) -> OtherVersion:
     """`columns` are the reader's, and those that the table has beside. Raises what `MessageType.columns` does."""
-    return OtherVersion(messages, _struct(messages.descriptor, reader, columns, messages.columns[0], ""))
+    parts, lost = _parts(messages.descriptor, reader, columns, messages.columns[0], "")
+    return OtherVersion(messages, _whole(parts, lost, columns), [*parts, lost])
 
 
 def as_wide(own: pa.DataType, kept: pa.DataType | None) -> pa.DataType:
@@ -57,7 +77,15 @@ def as_wide(own: pa.DataType, kept: pa.DataType | None) -> pa.DataType:
 
 
 def _struct(writer: Descriptor, reader: Descriptor | None, want: pa.DataType, have: pa.DataType, path: str) -> Fit:
-    parts = [_column(writer, reader, have, field, f"{path}{field.name}") for field in want]
+    return _whole(*_parts(writer, reader, want, have, path), want)
+
+
+def _parts(
+    writer: Descriptor, reader: Descriptor | None, want: pa.DataType, have: pa.DataType, path: str
+) -> tuple[Sequence[Fit], Fit]:
+    """What makes each of the fields of the columns, and what refuses a message that has something which becomes none:
+    it gives the message as it is.
+    """
     names = {field.name.lower() for field in want}
     lost = [
         (field, reader.fields_by_number[field.number].name)
@@ -65,13 +93,21 @@ def _struct(writer: Descriptor, reader: Descriptor | None, want: pa.DataType, ha
         if reader is not None and field.name.lower() not in names and field.number in reader.fields_by_number
     ]
 
-    def fit(array: pa.Array) -> pa.Array:
+    def keep(array: pa.Array) -> pa.Array:
         for field, name in lost:
             if pc.any(_are_set(field, _part(array, field.name))).as_py():
                 raise ValueError(
                     f"field {field.number} is {path}{field.name} to its writer, which is no column, and {path}{name} "
                     "in the columns"
                 )
+        return array
+
+    return [_column(writer, reader, have, field, f"{path}{field.name}") for field in want], keep
+
+
+def _whole(parts: Sequence[Fit], keep: Fit, want: pa.DataType) -> Fit:
+    def fit(array: pa.Array) -> pa.Array:
+        keep(array)
         return pa.StructArray.from_arrays([make(array) for make in parts], fields=list(want), mask=array.is_null())
 
     return fit

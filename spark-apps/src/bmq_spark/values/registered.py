@@ -6,13 +6,16 @@ writer has that becomes no column. Fields that a table has from an earlier versi
 the records that have them.
 """
 
+import secrets
 from abc import abstractmethod
-from typing import Final
+from typing import Any, Final
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from bmq_spark.values.decoded import RecordDecoder
+from bmq_spark.values.registry import Registry
+from bmq_spark.values.unknown_ids import UnknownIds, unknown_ids
 
 _PREFIX_BYTES: Final = 5
 
@@ -20,12 +23,18 @@ _PREFIX_BYTES: Final = 5
 class RegisteredDecoder(RecordDecoder):
     """A decoder of the wire format, which begins with a zero byte and the schema's id."""
 
+    registry: Registry | None
+    """Where values are in the wire format."""
     version: int | None
     """The id of the version that the columns are of, 0 where the registry did not say; None: they are of a schema that
     was given, and stay."""
     kept: pa.DataType | None
     """The columns that the table has: a writer's field that is one of them is read, though the newest version has no
     such field."""
+
+    batch: str = ""
+    """What the batch is called whose records it reads: the driver sends it to the tasks of each batch anew. Empty: it
+    was not sent."""
 
     @property
     @abstractmethod
@@ -51,6 +60,21 @@ class RegisteredDecoder(RecordDecoder):
     @abstractmethod
     def _knows(self, number: int) -> bool:
         """Whether records of that id were met, and the registry had a schema for them."""
+
+    @property
+    def _unknown(self) -> UnknownIds:
+        """What the batch's tasks know of ids that the registry does not have."""
+        assert self.registry is not None
+        return unknown_ids(self.registry, self.batch) if self.batch else UnknownIds(self.registry, set())
+
+    def _sent(self) -> dict[str, Any]:
+        """What every decoder's state has when it is sent to the tasks of a batch."""
+        return {
+            "registry": self.registry,
+            "version": self.version,
+            "kept": self.kept,
+            "batch": self.batch or secrets.token_hex(8),
+        }
 
     def writers(self, values: pa.Array) -> pa.Array:
         """The ids (int32) of the schemas of values that were decoded before; null where that is the newest version's,

@@ -26,6 +26,8 @@ PAUSE_S: Final = 0.25
 REMEMBERED: Final = 1000
 REFERENCES: Final = 200
 """Schemas that one may refer to, all told."""
+SUBJECTS: Final = 3
+"""Subjects of whose newest versions one is to have an id."""
 MAX_SCHEMA_BYTES: Final = 8 << 20
 ID_MAX: Final = 2**31 - 1
 """Ids are Java's int in Confluent's API: a path with a larger number is none of its paths, says the registry."""
@@ -91,6 +93,26 @@ class Registry:
         """The newest version. Raises SchemaUnknown, RegistryUnavailable."""
         path = f"/subjects/{quote(subject, safe='')}/versions/latest"
         return _registered(self.url, path, _ask(self.url, path))
+
+    def some_id(self) -> int | None:
+        """An id of one of its schemas; None: it tells of none."""
+        for subject in (_list(self.url, "/subjects") or [])[:SUBJECTS]:
+            try:
+                if found := self.latest(str(subject)).id:
+                    return found
+            except (SchemaUnknown, RegistryUnavailable):  # deleted meanwhile, or not for these credentials
+                continue
+        return None
+
+    def highest_id(self, number: int) -> int | None:
+        """The highest id that it has given by now; `number` is one that it has. None: it does not tell, as not all that
+        speak Confluent's API do.
+        """
+        try:
+            told = _ask(self.url, f"{_IDS}{number}?fetchMaxId=true").get("maxId")
+        except (SchemaUnknown, RegistryUnavailable):
+            return None
+        return told if isinstance(told, int) else None
 
     def referred(self, registered: RegisteredSchema) -> list[tuple[str, str]]:
         """(name, text) of all that a schema refers to, also at second hand, each before what refers to it.
@@ -220,13 +242,19 @@ def _answer(url: str, path: str, response: "httpx.Response") -> dict[str, Any]:
 
 def _is_there(url: str) -> bool:
     """Whether the URL is a registry's: it says of what kinds its schemas are."""
+    return _list(url, "/schemas/types") is not None
+
+
+def _list(url: str, path: str) -> list[Any] | None:
+    """What the registry lists there; None where it answers anything else."""
     import httpx
 
     try:
-        response = _client(url).get(f"{url}/schemas/types")
-        return response.status_code == 200 and isinstance(response.json(), list)
+        response = _client(url).get(url + path)
+        found = response.json() if response.status_code == 200 else None
     except (httpx.HTTPError, ValueError):
-        return False
+        return None
+    return found if isinstance(found, list) else None
 
 
 @lru_cache(maxsize=4)

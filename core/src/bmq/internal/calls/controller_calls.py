@@ -4,7 +4,7 @@ What `bmq.roles.controller` names travels as maps by field name, so that a node 
 does not know.
 """
 
-from typing import Final
+from typing import Annotated, Final
 from uuid import UUID
 
 import msgspec
@@ -14,6 +14,7 @@ from bmq.internal.framing.failures import Failure
 from bmq.internal.framing.frames import Frame, cut
 from bmq.internal.framing.packing import Packed
 from bmq.internal.framing.routes import Outgoing
+from bmq.internal.limits import PARTITIONS_MAX
 from bmq.roles.controller import (
     ConfigChange,
     ConfigResource,
@@ -24,10 +25,14 @@ from bmq.roles.controller import (
     Registration,
     TopicResult,
 )
+from bmq.roles.lane_turns import LaneLease, NextTurn, Unconsumed
 from bmq.values import TopicId
 
 ENTRIES_BYTES_MAX: Final = 8 << 20
 """The most bytes of entries in one answer to a metadata poll; the first entry comes whole."""
+
+
+_Topics = msgspec.Meta(max_length=PARTITIONS_MAX)
 
 
 class CreateTopics(msgspec.Struct, frozen=True, array_like=True):
@@ -122,6 +127,11 @@ MOVE: Final = Packed[Move](Move)
 CORDON: Final = Packed[Cordon](Cordon)
 POLL: Final = Packed[Poll](Poll)
 REASSIGN: Final = Packed[list[Reassignment]](list[Reassignment])
+TOPICS: Final = Packed[list[UUID]](Annotated[list[UUID], _Topics])
+"""What CONSUMED and UNCONSUMED are about."""
+LEASE: Final = Packed[LaneLease](LaneLease)
+UNCONSUMED_REPLY: Final = Packed[list[Unconsumed | None]](Annotated[list[Unconsumed | None], _Topics])
+TURNED: Final = Packed[list[NextTurn]](Annotated[list[NextTurn], _Topics])
 NOTHING: Final = Packed[None](None)
 _OUTCOMES: Final = Packed[list[TopicOutcome]](list[TopicOutcome])
 _SIZES: Final = Packed[list[int]](list[int])
@@ -152,7 +162,7 @@ def decode_result(frame: Frame) -> TopicResult:
 
 
 def encode_refusals(refusals: list[BmqError | None]) -> Outgoing:
-    """The reply of REASSIGN."""
+    """The reply of REASSIGN and TURNED."""
     return Outgoing(_FAILURES.encode([None if error is None else Failure.of(error) for error in refusals]))
 
 

@@ -15,6 +15,7 @@ from bmq.internal.limits import BATCHES_MAX, PARTITIONS_MAX
 from bmq.roles.owner import (
     Appended,
     EpochEnd,
+    HandedOver,
     OffsetForTime,
     PartitionStatus,
     Position,
@@ -115,6 +116,14 @@ class DeleteCall(msgspec.Struct, frozen=True, array_like=True):
     before: int
 
 
+class HandedOverCall(msgspec.Struct, frozen=True, array_like=True):
+    """Asks the owner of a partition of the base how far a lane's turn got there."""
+
+    topic_id: UUID
+    partition: int
+    producer_id: int
+
+
 class UnreadCall(msgspec.Struct, frozen=True, array_like=True):
     """One position of Owner.unread."""
 
@@ -152,6 +161,8 @@ TIME_REPLY: Final = Packed[OffsetForTime](OffsetForTime)
 EPOCH_CALL: Final = Packed[EpochCall](EpochCall)
 EPOCH_REPLY: Final = Packed[EpochEnd](EpochEnd)
 DELETE_CALL: Final = Packed[DeleteCall](DeleteCall)
+HANDED_OVER_CALL: Final = Packed[HandedOverCall](HandedOverCall)
+HANDED_OVER_REPLY: Final = Packed[HandedOver](HandedOver)
 OFFSET_REPLY: Final = Packed[int](int)
 STATUS_CALL: Final = Packed[list[TopicPartition]](Annotated[list[TopicPartition], _Partitions])
 STATUS_REPLY: Final = Packed[list[PartitionStatus]](Annotated[list[PartitionStatus], _Partitions])

@@ -47,6 +47,7 @@ class Api(IntEnum):
     FOLLOW_CHANGE = 1007
     FOLLOW_POLL = 1008
     UNREAD = 1009
+    HANDED_OVER = 1010
 
     CREATE_TOPICS = 1100
     DELETE_TOPICS = 1101
@@ -62,6 +63,9 @@ class Api(IntEnum):
     CORDON = 1112
     METADATA_POLL = 1113
     REASSIGN = 1114
+    CONSUMED = 1115
+    UNCONSUMED = 1116
+    TURNED = 1117
     ADMIN = 1120
 
 

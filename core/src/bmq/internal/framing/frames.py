@@ -9,7 +9,7 @@ large frame's memory grows with what came.
 """
 
 import struct
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from enum import IntEnum
 from typing import Final, NamedTuple
 
@@ -25,6 +25,7 @@ _CRC: Final = struct.Struct(">I")
 _LENGTH_SIZE_BYTES: Final = 4
 PREFIX_SIZE_BYTES: Final = _PREFIX.size + _CRC.size
 _REST_OF_PREFIX_BYTES: Final = PREFIX_SIZE_BYTES - _LENGTH_SIZE_BYTES
+_STRANGER_BYTES: Final = PREFIX_SIZE_BYTES + HELLO_BYTES_MAX
 _JOIN_BYTES_MAX: Final = 16 << 10
 
 
@@ -103,6 +104,9 @@ class _Prefix(NamedTuple):
 class FrameReader(FrameSplitter[Frame]):
     """Frames whose prefix and header match their checksums. WireError: they do not, or the stream is something else, or
     a frame is too large.
+
+    Of a stranger no more is read at once than one hello has, and of that one frame is looked at before it is known what
+    becomes of it: hundreds of strangers may send all they can in the same turn of the loop.
     """
 
     def __init__(
@@ -116,6 +120,7 @@ class FrameReader(FrameSplitter[Frame]):
         super().__init__(scratch)
         self._header_bytes_max = header_bytes_max
         self._attachment_bytes_max = attachment_bytes_max
+        self._is_trusted = False
         self._prefix: _Prefix | None = None
         """The prefix of a frame that did not arrive at once; None: no frame has only begun to arrive."""
 
@@ -130,11 +135,28 @@ class FrameReader(FrameSplitter[Frame]):
         """The other side has said who it is: from now on frames may be so large."""
         self._header_bytes_max = header_bytes_max
         self._attachment_bytes_max = attachment_bytes_max
+        self._is_trusted = True
+
+    def get_buffer(self, sizehint: int = -1) -> memoryview:
+        """As every splitter's, and a stranger's is short."""
+        buffer = super().get_buffer(sizehint)
+        return buffer if self._is_trusted else buffer[:_STRANGER_BYTES]
+
+    def arrived(self, count: int) -> Iterator[Frame]:
+        """As `buffer_updated`, one after the other: what was done with one frame may decide about the next. Whoever
+        ends the connection takes no more.
+        """
+        yield from self.buffer_updated(count)
+        while self.has_more:
+            yield from self.split_more()
 
     def _split(self, data: memoryview) -> list[Frame]:
         frames: list[Frame] = []
         position, end = 0, len(data)
         while end - position >= PREFIX_SIZE_BYTES:
+            if frames and not self._is_trusted:
+                self._split_later(data[position:])
+                return frames
             prefix = self._checked_prefix(data[position : position + PREFIX_SIZE_BYTES])
             size_bytes = prefix.size_bytes
             if size_bytes > end - position:

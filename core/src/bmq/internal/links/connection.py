@@ -168,7 +168,7 @@ class Connection(asyncio.BufferedProtocol):
         if self._closing:
             return
         try:
-            for frame in self._reader.buffer_updated(nbytes):
+            for frame in self._reader.arrived(nbytes):
                 self._arrived(frame)
                 if self._closing:
                     return

@@ -95,7 +95,7 @@ class Link(asyncio.BufferedProtocol):
             return
         self.was_heard = True
         try:
-            for frame in self._reader.buffer_updated(nbytes):
+            for frame in self._reader.arrived(nbytes):
                 self._arrived(frame)
                 if self._is_over:
                     return

@@ -19,6 +19,7 @@ from bmq.internal.calls.controller_calls import (
     DELETE_TOPICS,
     HEARTBEAT,
     HEARTBEAT_REPLY,
+    LEASE,
     MOVE,
     NOTHING,
     NUMBER,
@@ -28,6 +29,9 @@ from bmq.internal.calls.controller_calls import (
     REGISTER,
     REPLACE_CONFIGS,
     REPORT_STOPPED,
+    TOPICS,
+    TURNED,
+    UNCONSUMED_REPLY,
     AlterConfigs,
     Cordon,
     CreatePartitions,
@@ -60,6 +64,7 @@ from bmq.roles.controller import (
     Registration,
     TopicResult,
 )
+from bmq.roles.lane_turns import LaneLease, NextTurn, Unconsumed
 from bmq.values import BrokerEpoch, NodeId, TopicId, TopicPartition
 
 T = TypeVar("T")
@@ -67,6 +72,7 @@ T = TypeVar("T")
 HEARTBEAT_TIMEOUT_S = 3.0
 POLL_GRACE_S = 3.0
 COMMIT_TIMEOUT_S = 30.0
+TURN_TIMEOUT_S = 5.0
 REGISTER_TIMEOUT_S = 60.0
 """A registration seals the stream of the node's earlier incarnation first."""
 
@@ -153,6 +159,19 @@ class RemoteController:
         already), or why not.
         """
         return await self._ask(Api.REASSIGN, REASSIGN.encode(list(changes)), decode_refusals)
+
+    async def consumed(self, topic_ids: Sequence[TopicId]) -> LaneLease:
+        """Tells the leader that somebody in a lane consumes these topics of its."""
+        return await self._ask(Api.CONSUMED, TOPICS.encode(list(topic_ids)), _header(LEASE), timeout_s=TURN_TIMEOUT_S)
+
+    async def unconsumed(self, topic_ids: Sequence[TopicId]) -> list[Unconsumed | None]:
+        """Asks the leader which topics of lanes nobody consumes."""
+        header = TOPICS.encode(list(topic_ids))
+        return await self._ask(Api.UNCONSUMED, header, _header(UNCONSUMED_REPLY), timeout_s=TURN_TIMEOUT_S)
+
+    async def turned(self, turns: Sequence[NextTurn]) -> list[BmqError | None]:
+        """Asks the leader to begin turns of lanes' messages. For each in order: None, or why it does not begin."""
+        return await self._ask(Api.TURNED, TURNED.encode(list(turns)), decode_refusals)
 
     async def register(self, registration: Registration) -> BrokerEpoch:
         """Asks the leader to seal the stream of the node's earlier incarnation and to give the new one its epoch, which

@@ -19,6 +19,8 @@ from bmq.internal.calls.owner_calls import (
     EPOCH_CALL,
     EPOCH_REPLY,
     GROUP_CALL,
+    HANDED_OVER_CALL,
+    HANDED_OVER_REPLY,
     OFFSET_REPLY,
     STATUS_CALL,
     STATUS_REPLY,
@@ -29,6 +31,7 @@ from bmq.internal.calls.owner_calls import (
     DeleteCall,
     EpochCall,
     GroupCall,
+    HandedOverCall,
     TailCall,
     TimeCall,
     decode_appended,
@@ -51,6 +54,7 @@ from bmq.roles.owner import (
     Appended,
     Caller,
     EpochEnd,
+    HandedOver,
     OffsetForTime,
     PartitionStatus,
     Position,
@@ -296,6 +300,15 @@ class RemoteOwner:
         )
         self._follower.deleted_before(tp, log_start)
         return log_start
+
+    async def handed_over(self, tp: TopicPartition, producer_id: int) -> HandedOver:
+        """Asks the owner how far the lane's turn with this producer id got."""
+        header = HANDED_OVER_CALL.encode(HandedOverCall(tp.topic_id, tp.partition, producer_id))
+        return await _read(
+            self._control.call(
+                Api.HANDED_OVER, header, lambda frame: HANDED_OVER_REPLY.decode(frame.header), timeout_s=READ_TIMEOUT_S
+            )
+        )
 
     async def status(self, tps: Sequence[TopicPartition]) -> list[PartitionStatus]:
         """Asks the owner for figures of those that are open there, or can be within a moment; others are left out."""

@@ -14,6 +14,7 @@ from bmq.internal.calls.controller_calls import (
     DELETE_TOPICS,
     HEARTBEAT,
     HEARTBEAT_REPLY,
+    LEASE,
     MOVE,
     NOTHING,
     NUMBER,
@@ -23,6 +24,9 @@ from bmq.internal.calls.controller_calls import (
     REGISTER,
     REPLACE_CONFIGS,
     REPORT_STOPPED,
+    TOPICS,
+    TURNED,
+    UNCONSUMED_REPLY,
     Cordon,
     Move,
     encode_entries,
@@ -34,12 +38,13 @@ from bmq.internal.framing.apis import Api
 from bmq.internal.framing.packing import Packed
 from bmq.internal.framing.routes import Handlers, Route, answered_by, header_of
 from bmq.roles.controller import BrokerControl, ClusterControl, Controller, MetadataSource
+from bmq.roles.lane_turns import LaneControl
 from bmq.values import BrokerEpoch, NodeId, TopicId, TopicPartition
 
 R = TypeVar("R")
 
 
-class LeadingController(Controller, BrokerControl, ClusterControl, Protocol):
+class LeadingController(Controller, BrokerControl, ClusterControl, LaneControl, Protocol):
     """Everything that nodes ask of a controller but for the metadata."""
 
 
@@ -97,6 +102,11 @@ def controller_handlers(leading: Callable[[], LeadingController | None]) -> Hand
         ),
         Api.ALLOCATE_PRODUCER_IDS: answered_by(NUMBER, producer_ids, header_of(NUMBERS)),
         Api.REASSIGN: answered_by(REASSIGN, lambda changes: now().reassign(changes), encode_refusals),
+        Api.CONSUMED: answered_by(TOPICS, lambda ids: now().consumed([TopicId(one) for one in ids]), header_of(LEASE)),
+        Api.UNCONSUMED: answered_by(
+            TOPICS, lambda ids: now().unconsumed([TopicId(one) for one in ids]), header_of(UNCONSUMED_REPLY)
+        ),
+        Api.TURNED: answered_by(TURNED, lambda turns: now().turned(turns), encode_refusals),
         Api.REGISTER: answered_by(REGISTER, lambda registration: now().register(registration), header_of(NUMBER)),
         Api.REPORT_STOPPED: done(
             REPORT_STOPPED,

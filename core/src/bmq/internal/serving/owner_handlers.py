@@ -19,6 +19,8 @@ from bmq.internal.calls.owner_calls import (
     EPOCH_CALL,
     EPOCH_REPLY,
     GROUP_CALL,
+    HANDED_OVER_CALL,
+    HANDED_OVER_REPLY,
     NOTHING,
     OFFSET_REPLY,
     STATUS_CALL,
@@ -30,6 +32,7 @@ from bmq.internal.calls.owner_calls import (
     DeleteCall,
     EpochCall,
     GroupCall,
+    HandedOverCall,
     TailCall,
     TimeCall,
     UnreadCall,
@@ -46,7 +49,18 @@ from bmq.internal.serving.fair_appends import FairAppends
 from bmq.internal.serving.group_reads import GROUP_READS, GroupReads
 from bmq.internal.serving.said import SaidBytes
 from bmq.internal.tails.tail_session import TailSession
-from bmq.roles.owner import SAID, Appended, Caller, EpochEnd, OffsetForTime, Owner, OwnerHere, TailAnswer, Unread
+from bmq.roles.owner import (
+    SAID,
+    Appended,
+    Caller,
+    EpochEnd,
+    HandedOver,
+    OffsetForTime,
+    Owner,
+    OwnerHere,
+    TailAnswer,
+    Unread,
+)
 from bmq.roles.unheard import REFUSALS
 from bmq.values import Offset, TopicId, TopicPartition
 from bmq.wire.apis import ENDING
@@ -83,6 +97,9 @@ def owner_handlers(owner: OwnerHere) -> Handlers:
     async def delete_records(call: DeleteCall) -> int:
         return await owner.delete_records(TopicPartition(TopicId(call.topic_id), call.partition), Offset(call.before))
 
+    async def handed_over(call: HandedOverCall) -> HandedOver:
+        return await owner.handed_over(TopicPartition(TopicId(call.topic_id), call.partition), call.producer_id)
+
     async def unread(call: list[UnreadCall]) -> list[Unread | None]:
         return await owner.unread(positions_of(call))
 
@@ -94,6 +111,7 @@ def owner_handlers(owner: OwnerHere) -> Handlers:
         Api.OFFSET_FOR_TIME: answered_by(TIME_CALL, offset_for_time, header_of(TIME_REPLY)),
         Api.EPOCH_END: answered_by(EPOCH_CALL, epoch_end, header_of(EPOCH_REPLY)),
         Api.DELETE_RECORDS: answered_by(DELETE_CALL, delete_records, header_of(OFFSET_REPLY)),
+        Api.HANDED_OVER: answered_by(HANDED_OVER_CALL, handed_over, header_of(HANDED_OVER_REPLY)),
         Api.STATUS: answered_by(STATUS_CALL, owner.status, header_of(STATUS_REPLY)),
         Api.UNREAD: answered_by(UNREAD_CALL, unread, encode_unread),
         Api.GROUP_CALL: _group_call(owner),

@@ -4,7 +4,7 @@ import logging
 from typing import Any, Final, Protocol
 
 from bmq.errors import Fenced, NotOwner, NotReady, RequestError, StoreError
-from bmq.roles.owner import Caller
+from bmq.roles.owner import LANE_OFFSETS, TOPIC_CONSUMERS, Caller
 from bmq.wire.chosen_codes import own_coordinator_code
 from bmq.wire.error_codes import ErrorCode
 from bmq.wire.message import Message
@@ -20,6 +20,8 @@ from bmq_broker.handlers import (
     k16_list_groups,
     k42_delete_groups,
     k47_offset_delete,
+    lane_offsets,
+    topic_consumers,
 )
 
 _log = logging.getLogger(__name__)
@@ -44,6 +46,8 @@ _HANDLERS: Final[dict[int, _Handler]] = {
     16: k16_list_groups,
     42: k42_delete_groups,
     47: k47_offset_delete,
+    LANE_OFFSETS: lane_offsets,
+    TOPIC_CONSUMERS: topic_consumers,
 }
 GROUP_API_KEYS: Final = frozenset(_HANDLERS)
 

@@ -24,6 +24,7 @@ _CODES: Final[dict[Refusal, ErrorCode]] = {
     Refusal.METADATA_TOO_LARGE: ErrorCode.offset_metadata_too_large,
     Refusal.STORED_TOO_MUCH: ErrorCode.invalid_commit_offset_size,
     Refusal.STORED_TOO_FAST: ErrorCode.throttling_quota_exceeded,
+    Refusal.NOT_THE_LANES_TURN: ErrorCode.coordinator_load_in_progress,
     Refusal.UNKNOWN_TOPIC: ErrorCode.unknown_topic_or_partition,
     Refusal.ASSIGNMENT_TOO_LARGE: ErrorCode.unknown_server_error,
     Refusal.INVALID_REQUEST: ErrorCode.invalid_request,

@@ -3,12 +3,14 @@
 """
 
 import asyncio
+from functools import partial
 from typing import Any, Final
 
 from bmq.roles.owner import Caller
 from bmq.wire.error_codes import ErrorCode
 from bmq.wire.message import Message
-from bmq_broker.coordinators.groups.offsets import commit
+from bmq_broker.coordinators.groups.machine import GroupMachine
+from bmq_broker.coordinators.groups.offsets import commit, fetch
 from bmq_broker.coordinators.groups.requests import Commit, CommitReply, NewOffset, Refusal
 from bmq_broker.coordinators.groups.service import GroupCoordinatorShard
 from bmq_broker.handlers.group_errors import code_of, group_id_error, is_at_least
@@ -36,6 +38,8 @@ async def handle(shard: GroupCoordinatorShard, request: Message, caller: Caller)
         for topic, known in zip(request.topics, topics, strict=True)
         for one in topic.partitions
     ]
+    if shard.lane_commits is not None:
+        await shard.lane_commits.wait(known.topic_id for known in topics if known.topic_id is not None)
     await _others_turn(offsets)
     parts = [offsets[at : at + _OFFSETS_PER_TURN] for at in range(0, len(offsets), _OFFSETS_PER_TURN)] or [offsets]
     refusals = [refusal for part in await _in_turns(shard, request, caller, parts) for refusal in part]
@@ -92,7 +96,21 @@ async def _store(
         retention_ms=request.retention_time_ms,
         offsets=offsets,
     )
-    reply = await shard.ask(lambda machine, now, ticket: commit(machine, now, asked, ticket), CommitReply)
+
+    def refusal_of(machine: GroupMachine, new: NewOffset) -> Refusal | None:
+        if shard.lane_commits is None:
+            return None
+
+        def had() -> int:
+            value = fetch(machine, asked.group_id, new.topic, new.partition, new.topic_id)
+            return -1 if value is None else value.offset
+
+        return shard.lane_commits.refusal(new, had=had, is_member=asked.generation >= 0)
+
+    reply = await shard.ask(
+        lambda machine, now, ticket: commit(machine, now, asked, ticket, refusal_of=partial(refusal_of, machine)),
+        CommitReply,
+    )
     refusals = _refusals(reply, offsets)
     if Refusal.STORED_TOO_MUCH in refusals or Refusal.STORED_TOO_FAST in refusals:
         shard.tell_full(caller.client_host)

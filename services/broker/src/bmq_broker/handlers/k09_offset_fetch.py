@@ -6,6 +6,7 @@ no transactional offsets yet.
 """
 
 from collections.abc import Iterable, Iterator, Sequence
+from functools import partial
 from typing import Any, Final, NamedTuple
 
 from bmq.fairness.grouping import in_groups
@@ -14,6 +15,7 @@ from bmq.values import TopicId
 from bmq.wire.error_codes import ErrorCode
 from bmq.wire.message import Message
 from bmq_broker.coordinators.groups.durable import OFFSET_BYTES
+from bmq_broker.coordinators.groups.lane_commits import LaneCommits
 from bmq_broker.coordinators.groups.machine import GroupMachine
 from bmq_broker.coordinators.groups.offsets import fetch
 from bmq_broker.coordinators.groups.records import OffsetValue
@@ -55,7 +57,9 @@ async def handle(shard: GroupCoordinatorShard, request: Message, caller: Caller)
         asked = [Message(group_id=request.group_id, topics=topics)]
     groups: list[dict[str, Any]] = []
     parts = _parts(shard, asked, caller, groups)
-    await shard.look_each(parts, _look, party=caller.client_host, work_bytes=_work_bytes, fence_check=True)
+    await shard.look_each(
+        parts, partial(_look, shard.lane_commits), party=caller.client_host, work_bytes=_work_bytes, fence_check=True
+    )
     for group, answer in zip(asked, groups, strict=True):
         if group.topics is None:
             answer["topics"] = [topic for topic in answer["topics"] if topic["partitions"]]
@@ -150,7 +154,7 @@ def _work_bytes(_machine: GroupMachine, part: _Part) -> int:
     return ELEMENT_WORK_BYTES * (1 + part.elements)
 
 
-def _look(machine: GroupMachine, part: _Part) -> None:
+def _look(lanes: LaneCommits | None, machine: GroupMachine, part: _Part) -> None:
     if part.into is None:
         return
     if part.name is None:
@@ -158,6 +162,10 @@ def _look(machine: GroupMachine, part: _Part) -> None:
         return
     for index in part.partitions:
         value = fetch(machine, part.group_id, part.name, index, part.topic_id)
+        if lanes is not None and part.topic_id is not None:
+            begin = lanes.begin(part.topic_id, index)
+            if begin > (-1 if value is None else value.offset) and not (part.is_all and value is None):
+                value = OffsetValue(begin)
         if value is not None or not part.is_all:
             part.into.append(_partition(index, value))
 

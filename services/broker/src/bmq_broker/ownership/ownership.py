@@ -19,7 +19,7 @@ from bmq.fairness.waiters import Waiters
 from bmq.metadata.image import Image, PartitionMeta
 from bmq.metadata.records import Range
 from bmq.metadata.shared_map import differences
-from bmq.metadata.topic_configs import CLUSTER_WIDE, TopicConfigs
+from bmq.metadata.topic_configs import TopicConfigs
 from bmq.roles.controller import Metadata
 from bmq.storage.durable import cancelled
 from bmq.values import NO_MANIFEST, NO_NODE, BrokerEpoch, LeaderEpoch, NodeId, TopicPartition
@@ -232,15 +232,14 @@ class Ownership:
         """Takes up changed configurations, begins to adopt what is this broker's now, and lets go of what no longer
         is.
         """
-        defaults_changed = old.configs.get(CLUSTER_WIDE) != new.configs.get(CLUSTER_WIDE)
         let_go = self._lives.image_changed(old, new)
         self._commit.unpin(let_go.slots)
         for partition in let_go.cut_short:  # deleted before it was closed
             self._taken_away(partition, [], deleted=True)
         self._tell_taken()
-        if old.topics is new.topics and not defaults_changed:
+        all_are_others = self._configs.image_changed(old, new)
+        if old.topics is new.topics and not all_are_others:
             return
-        self._configs.image_changed(old, new, defaults_changed=defaults_changed)
         found = differences(old.topics, new.topics)
         for topic_id, topic in found.gone:
             for index in range(len(topic.partitions)):
@@ -251,7 +250,7 @@ class Ownership:
             for index, meta in enumerate(topic.partitions):
                 if not same_config or index >= len(known) or known[index] is not meta:
                     self._meta_changed(new, TopicPartition(topic_id, index), meta)
-        if defaults_changed:
+        if all_are_others:
             self._reconfiguring.begin()
         self._tell_taken()
         self.look()

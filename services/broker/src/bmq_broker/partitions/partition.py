@@ -3,7 +3,7 @@ time.
 """
 
 from bisect import bisect_right
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from itertools import takewhile
 from typing import NamedTuple
@@ -250,7 +250,7 @@ class Partition:
         base_offset = self.next_offset
         self.live.replay(header, base_offset=base_offset, seen_ms=now_ms)
         self.tail.add(run, batch, base_offset=base_offset, size_bytes=header.size_bytes)
-        self.next_offset = Offset(base_offset + header.record_count)
+        self.next_offset = Offset(base_offset + header.last_offset_delta + 1)
         run.next_offset = self.next_offset
         self.appended_slot = run.slot
 
@@ -260,6 +260,10 @@ class Partition:
             self.live.settled(forget_before_ms=forget_before_ms, shorten_before_ms=shorten_before_ms),
             self.rolled.settled(forget_before_ms=forget_before_ms, shorten_before_ms=shorten_before_ms),
         )
+
+    def forget_turns(self, is_over: Callable[[int], bool]) -> None:
+        """Forgets how far lanes' turns got that are over."""
+        self._producers_became(self.live.without_turns(is_over), self.rolled.without_turns(is_over))
 
     def keep_newest_producers(self, count: int, further: int) -> None:
         """Forgets all but so many, and the older batches where more than so many lie beyond what each keeps."""

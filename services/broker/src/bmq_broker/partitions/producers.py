@@ -7,7 +7,7 @@ A partition has them twice, as of its end and as of its last segment: what one p
 two share it where they say the same. A producer's batches are packed, 24 bytes each: as tuples they were 160.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from heapq import nlargest
 from struct import Struct
 from struct import error as StructError
@@ -15,6 +15,7 @@ from struct import error as StructError
 import msgspec
 
 from bmq.errors import Corrupt, FormatTooNew, InvalidProducerEpoch, OutOfOrderSequence
+from bmq.values import LANE_TURN_IDS
 from bmq.wire.batches import BatchHeader
 
 REMEMBERED_BATCHES = 20
@@ -24,7 +25,7 @@ KEPT_BATCHES = 5
 flight on one connection, and what Kafka remembers."""
 SILENT_MS = 10 * 60 * 1000
 """Twice what librdkafka takes until it gives up a record, and five times what Java's client does."""
-_SEQUENCES = 2**31
+SEQUENCES = 2**31
 _FORMAT_VERSION = 2
 """1 where no batch has a time, which is what earlier versions of bmq read."""
 
@@ -67,11 +68,6 @@ class _Stored(msgspec.Struct, array_like=True):
     producers: list[tuple[int, int, int, tuple[Batch, ...]]]
 
 
-def last_sequence(base_sequence: int, record_count: int) -> int:
-    """Sequences run from 0 to 2^31 - 1 and begin again."""
-    return (base_sequence + record_count - 1) % _SEQUENCES
-
-
 def at_most(counts: Sequence[int], *, each: int, together: int) -> int:
     """How many each partition may remember, so that none has more than `each` and all have no more than `together`."""
     if sum(min(count, each) for count in counts) <= together:
@@ -99,13 +95,19 @@ class Producers:
     def __len__(self) -> int:
         return len(self._producers)
 
-    def check(self, header: BatchHeader) -> int | None:
-        """The base offset that the same batch got before, or None where it is to be appended.
+    def __contains__(self, producer_id: int) -> bool:
+        return producer_id in self._producers
+
+    def check(self, header: BatchHeader, *, is_sparse: bool = False) -> int | None:
+        """The base offset that the same batch got before, or None where it is to be appended. `is_sparse`: what lies
+        between a batch and the next one of its producer may be elsewhere, and nothing comes behind a later one.
 
         Raises OutOfOrderSequence or InvalidProducerEpoch.
         """
         known = self._producers.get(header.producer_id)
         if known is None:
+            if header.producer_id >= LANE_TURN_IDS and header.base_sequence != 0:
+                raise OutOfOrderSequence(f"a lane's turn begins with sequence {header.base_sequence} instead of 0")
             return None  # forgotten, or new: any sequence may begin (as in Kafka since KIP-360)
         if header.producer_epoch < known.epoch:
             raise InvalidProducerEpoch(
@@ -113,21 +115,31 @@ class Producers:
             )
         first = header.base_sequence
         if header.producer_epoch > known.epoch:
-            if first != 0:
+            if first != 0 and not is_sparse:
                 raise OutOfOrderSequence(
                     f"producer {header.producer_id} begins epoch {header.producer_epoch} with sequence {first} "
                     "instead of 0"
                 )
             return None
         batches = known.batches
-        expected = (_LAST_SEQUENCE.unpack_from(batches, len(batches) - _LAST_SEQUENCE_AT)[0] + 1) % _SEQUENCES
+        expected = self.next_sequence(header.producer_id)
         if first == expected:
             return None
-        last = last_sequence(first, header.record_count)
+        last = header.last_sequence
         for batch in _each(batches):
             if batch[0] == first and batch[1] == last:
                 return batch[2]
+        if is_sparse and (first - expected) % SEQUENCES < SEQUENCES // 2:
+            return None
         raise OutOfOrderSequence(f"producer {header.producer_id} sent sequence {first}, expected {expected}")
+
+    def lacks_before(self, header: BatchHeader) -> bool:
+        """Whether what precedes a batch is not there, and not what follows it."""
+        known = self._producers.get(header.producer_id)
+        if known is None or header.producer_epoch > known.epoch:
+            return header.base_sequence > 0
+        ahead = (header.base_sequence - self.next_sequence(header.producer_id)) % SEQUENCES
+        return header.producer_epoch == known.epoch and 0 < ahead < SEQUENCES // 2
 
     def append_time_ms(self, producer_id: int, base_offset: int) -> int:
         """When a batch that is remembered was appended; -1: its time is its producer's, or is not known any more."""
@@ -143,7 +155,7 @@ class Producers:
             return
         batch = _PACKED.pack(
             header.base_sequence,
-            last_sequence(header.base_sequence, header.record_count),
+            header.last_sequence,
             base_offset,
             header.max_timestamp_ms if header.is_log_append_time else -1,
         )
@@ -175,11 +187,12 @@ class Producers:
     def settled(self, *, forget_before_ms: int, shorten_before_ms: int) -> "Producers":
         """Without producers last seen before the one time, and with no more than KEPT_BATCHES of those last seen before
         the other: a new one, because a roll may be reading this one in its thread; itself where all stay as they are.
+        Lanes' turns are kept: how far they got is known from here alone.
         """
         kept: dict[int, _Producer] = {}
         changed = False
         for key, producer in self._producers.items():
-            if producer.seen_ms < forget_before_ms:
+            if producer.seen_ms < forget_before_ms and key < LANE_TURN_IDS:
                 changed = True
             elif producer.seen_ms < shorten_before_ms and len(producer.batches) > _KEPT_SIZE:
                 kept[key] = producer.shortened()
@@ -195,10 +208,25 @@ class Producers:
         if len(self._producers) <= count and self.further <= further:
             return self
         kept = {}
-        for key, producer in nlargest(count, self._producers.items(), key=lambda item: item[1].seen_ms):
+        turns = [item for item in self._producers.items() if item[0] >= LANE_TURN_IDS]
+        others = (item for item in self._producers.items() if item[0] < LANE_TURN_IDS)
+        for key, producer in (*turns, *nlargest(count, others, key=lambda item: item[1].seen_ms)):
             kept[key] = producer if producer.further <= further else producer.shortened()
             further = max(0, further - producer.further)
         return _of(kept)
+
+    def without_turns(self, is_over: Callable[[int], bool]) -> "Producers":
+        """Without those of lanes' turns that are over: a new one, as `settled`; itself where none is."""
+        over = {key for key in self._producers if key >= LANE_TURN_IDS and is_over(key)}
+        return _of({key: one for key, one in self._producers.items() if key not in over}) if over else self
+
+    def next_sequence(self, producer_id: int) -> int:
+        """What its next batch begins with; 0 of one that is not known."""
+        known = self._producers.get(producer_id)
+        if known is None:
+            return 0
+        last: int = _LAST_SEQUENCE.unpack_from(known.batches, len(known.batches) - _LAST_SEQUENCE_AT)[0]
+        return (last + 1) % SEQUENCES
 
     def copy(self) -> "Producers":
         """An independent copy."""

@@ -9,9 +9,8 @@ from bmq.errors import BatchTooLarge, InvalidBatch, InvalidTimestamp, Unsupporte
 from bmq.wire.batch_headers import NO_TIMESTAMP, PRODUCER_BITS
 from bmq.wire.batches import HEADER_SIZE_BYTES, BatchHeader
 from bmq.wire.compression import Codec
-from bmq.wire.limits import BATCH_RECORDS_MAX, DECOMPRESSED_BYTES_MAX
+from bmq.wire.limits import BATCH_RECORDS_MAX, DECOMPRESSED_BYTES_MAX, ZSTD_PRODUCE_VERSION_MIN
 
-ZSTD_PRODUCE_VERSION_MIN = 7
 SMALLEST_RECORD_BYTES = 7
 """Length, attributes, timestamp delta, offset delta, key length, value length, number of headers: one byte each."""
 
@@ -26,8 +25,12 @@ class Limits:
     timestamp_after_max_ms: int
 
 
-def validate(header: BatchHeader, limits: Limits, *, now_ms: int, produce_version: int) -> None:
-    """Raises BatchTooLarge, InvalidBatch, InvalidTimestamp or UnsupportedCompression."""
+def validate(
+    header: BatchHeader, limits: Limits, *, now_ms: int, produce_version: int, may_have_gaps: bool = False
+) -> None:
+    """`may_have_gaps`: it is a part of what a client wrote. Raises BatchTooLarge, InvalidBatch, InvalidTimestamp or
+    UnsupportedCompression.
+    """
     if header.size_bytes > limits.max_message_bytes:
         raise BatchTooLarge(
             f"a batch of {header.size_bytes} bytes exceeds max.message.bytes of {limits.max_message_bytes}"
@@ -41,12 +44,13 @@ def validate(header: BatchHeader, limits: Limits, *, now_ms: int, produce_versio
             f"a batch with attributes {header.attributes & 0xFFFF:#06x}: producers set the codec, the timestamp type "
             "and the bits of transactions alone; the others are for brokers, or for formats to come"
         )
-    if header.record_count <= 0 or header.last_offset_delta != header.record_count - 1:
+    offsets = header.last_offset_delta + 1
+    if header.record_count > offsets or (not may_have_gaps and not 0 < header.record_count == offsets):
         raise InvalidBatch(
             f"a batch of {header.record_count} records whose last offset delta is {header.last_offset_delta}"
         )
-    if header.record_count > BATCH_RECORDS_MAX:
-        raise InvalidBatch(f"a batch of {header.record_count} records: send at most {BATCH_RECORDS_MAX} in one batch")
+    if offsets > BATCH_RECORDS_MAX:
+        raise InvalidBatch(f"a batch of {offsets} records: send at most {BATCH_RECORDS_MAX} in one batch")
     if header.record_count * SMALLEST_RECORD_BYTES > _records_bytes_max(header):
         raise InvalidBatch(
             f"a batch of {header.size_bytes} bytes cannot hold the {header.record_count} records that it claims"

@@ -48,6 +48,9 @@ class _LookUp:
     Of what producers wrote a header says the largest time, and only opening the batch tells whether it is true: that is
     done for so many that it was not true of as it has `doubts`. Then headers are believed. What is found is then a
     batch's first offset, which is never above the record that was meant: who reads on from there misses nothing.
+
+    A batch without records tells the time of what went elsewhere (bmq.wire.parting). It is not opened; a block of a
+    segment that was read for the sake of such batches alone is doubted as one.
     """
 
     __slots__ = ("doubts", "who")
@@ -55,6 +58,13 @@ class _LookUp:
     def __init__(self, who: Party, doubts: int) -> None:
         self.who = who
         self.doubts = doubts
+
+    def for_nothing(self, headers: list[BatchHeader]) -> list[BatchHeader]:
+        """What is to be believed of a block that was read for nothing."""
+        if not self.doubts:
+            return headers
+        self.doubts -= 1
+        return []
 
 
 class _Said(NamedTuple):
@@ -145,13 +155,13 @@ class Lookups:
     async def _first_at_or_after(self, partition: Partition, timestamp_ms: int, asked: _LookUp) -> OffsetForTime:
         tail = partition.tail.durable_from(timestamp_ms)
         log_start = partition.log_start
-        async for batch, header in self._candidates(partition, timestamp_ms):
+        async for batch, header in self._candidates(partition, timestamp_ms, asked):
             if (found := await self._open(batch, header, timestamp_ms, log_start, asked)) is not None:
                 return self._at(partition, Offset(found[0]), timestamp_ms=found[1])
         for batch in tail:
             await self._look_on(asked)
             header = read_header(batch)
-            if header.max_timestamp_ms < timestamp_ms or header.last_offset < log_start:
+            if header.max_timestamp_ms < timestamp_ms or header.last_offset < log_start or not header.record_count:
                 continue
             if (found := await self._open(batch, header, timestamp_ms, log_start, asked)) is not None:
                 return self._at(partition, Offset(found[0]), timestamp_ms=found[1])
@@ -165,23 +175,25 @@ class Lookups:
             await self._turns.turn(party=address, sender=sender)
             self._left_in_turn = TAIL_BATCHES_PER_TURN
 
-    async def _candidates(self, partition: Partition, timestamp_ms: int) -> AsyncIterator[tuple[Buffer, BatchHeader]]:
+    async def _candidates(
+        self, partition: Partition, timestamp_ms: int, asked: _LookUp
+    ) -> AsyncIterator[tuple[Buffer, BatchHeader]]:
         """Batches of segments whose largest timestamp is at or above the time, in offset order."""
         manifest = partition.manifest
         log_start = manifest.log_start
         for page in manifest.pages:
             if page.max_timestamp_ms >= timestamp_ms and page.last_offset >= log_start:
                 for entry in await self._segments.page(partition.tp, page):
-                    async for found in self._in_segment(partition.tp, entry, timestamp_ms, log_start):
+                    async for found in self._in_segment(partition.tp, entry, timestamp_ms, log_start, asked):
                         yield found
         for entry in manifest.entries:
-            async for found in self._in_segment(partition.tp, entry, timestamp_ms, log_start):
+            async for found in self._in_segment(partition.tp, entry, timestamp_ms, log_start, asked):
                 yield found
 
     async def _in_segment(
-        self, tp: TopicPartition, entry: SegmentEntry, timestamp_ms: int, log_start: int
+        self, tp: TopicPartition, entry: SegmentEntry, timestamp_ms: int, log_start: int, asked: _LookUp
     ) -> AsyncIterator[tuple[Buffer, BatchHeader]]:
-        if entry.max_timestamp_ms < timestamp_ms or entry.last_offset < log_start:
+        if entry.max_timestamp_ms < timestamp_ms or entry.last_offset < log_start or not entry.record_count:
             return
         index = await self._segments.index(tp, entry)
         position, _ = index.position_for_offset(log_start)
@@ -191,9 +203,12 @@ class Lookups:
         ):
             position = found[0]
             block, headers = await self._segments.block(entry, index, position)
-            for header in headers:
-                if header.max_timestamp_ms >= timestamp_ms and header.last_offset >= log_start:
-                    yield block[header.position : header.end], header._replace(position=0)
+            late = [one for one in headers if one.max_timestamp_ms >= timestamp_ms and one.last_offset >= log_start]
+            held = [header for header in late if header.record_count]
+            if late and not held:
+                held = asked.for_nothing(late)
+            for header in held:
+                yield block[header.position : header.end], header._replace(position=0)
             position = index.block_end(position)
 
     async def _max_timestamp(self, partition: Partition, asked: _LookUp) -> OffsetForTime:
@@ -206,16 +221,17 @@ class Lookups:
         said = [
             _Said(entry.max_timestamp_ms, entry.base_offset, entry)
             for entry in entries
-            if entry.last_offset >= log_start
+            if entry.last_offset >= log_start and entry.record_count
         ]
+        of_tail: list[_Said] = []
         for batch in tail:
             await self._look_on(asked)
             header = read_header(batch)
-            if header.last_offset >= log_start:
-                said.append(_Said(header.max_timestamp_ms, header.base_offset, (header, batch)))
-            if len(said) >= opened_max + TAIL_BATCHES_PER_TURN:
-                said = nlargest(opened_max, said, key=_rank)
-        left = sorted(said, key=_rank)
+            if header.last_offset >= log_start and header.record_count:
+                of_tail.append(_Said(header.max_timestamp_ms, header.base_offset, (header, batch)))
+            if len(of_tail) >= opened_max + TAIL_BATCHES_PER_TURN:
+                of_tail = nlargest(opened_max, of_tail, key=_rank)
+        left = sorted([*said, *of_tail], key=_rank)
         best: tuple[int, int] | None = None  # (timestamp, -offset): the earliest of the largest
         while left and left[-1].max_timestamp_ms > (NO_TIMESTAMP if best is None else best[0]):
             one = left.pop()
@@ -223,7 +239,7 @@ class Lookups:
                 header, batch = one.what
                 best = await self._better(best, batch, header, log_start, asked)
                 continue
-            for header, batch in await self._max_block(partition.tp, one.what, log_start):
+            for header, batch in await self._max_blocks(partition.tp, one.what, log_start, asked):
                 there = _Said(header.max_timestamp_ms, header.base_offset, one.what)
                 if _rank(there) > _rank(one):
                     continue  # it was opened before
@@ -233,26 +249,30 @@ class Lookups:
                 best = await self._better(best, batch, header, log_start, asked)
         return NOWHERE if best is None else self._at(partition, Offset(-best[1]), timestamp_ms=best[0])
 
-    async def _max_block(
-        self, tp: TopicPartition, entry: SegmentEntry, log_start: int
+    async def _max_blocks(
+        self, tp: TopicPartition, entry: SegmentEntry, log_start: int, asked: _LookUp
     ) -> list[tuple[BatchHeader, Buffer]]:
-        """The batches of the first block with the largest timestamp and those of a block that the log start cuts, the
-        largest timestamp first.
+        """The batches of the first block whose largest timestamp is one of a batch with records, and of what blocks
+        say a larger one, or are cut by the log start; the largest timestamp first.
         """
         index = await self._segments.index(tp, entry)
         start, base_offset = index.position_for_offset(log_start)
-        positions = []
-        if base_offset < log_start:  # its largest timestamp may be that of a deleted record
-            positions.append(start)
-            start = index.block_end(start)
-        if start < index.length:
-            positions.append(index.max_timestamp(from_position=start)[1])
+        blocks = [block for block in index.blocks if block.position >= start]
+        # of one that the log start cuts it may be that of a deleted record
+        cut = blocks[:1] if base_offset < log_start else []
         found: list[tuple[BatchHeader, Buffer]] = []
-        for position in positions:
-            block, headers = await self._segments.block(entry, index, position)
-            found.extend((header._replace(position=0), block[header.position : header.end]) for header in headers)
-        left = [(header, batch) for header, batch in found if header.last_offset >= log_start]
-        return sorted(left, key=lambda one: (-one[0].max_timestamp_ms, one[0].base_offset))
+        for block in (*cut, *sorted(blocks[len(cut) :], key=lambda each: -each.max_timestamp_ms)):
+            data, headers = await self._segments.block(entry, index, block.position)
+            left = [header for header in headers if header.last_offset >= log_start]
+            held = [header for header in left if header.record_count]
+            is_true = any(header.max_timestamp_ms == block.max_timestamp_ms for header in held)
+            is_last = block not in cut and (is_true or not asked.doubts)
+            if block not in cut and not is_true:
+                held = asked.for_nothing(left) or held
+            found.extend((header._replace(position=0), data[header.position : header.end]) for header in held)
+            if is_last:
+                break
+        return sorted(found, key=lambda one: (-one[0].max_timestamp_ms, one[0].base_offset))
 
     async def _open(
         self, batch: Buffer, header: BatchHeader, timestamp_ms: int, log_start: int, asked: _LookUp
@@ -290,7 +310,10 @@ class Lookups:
         return found[1], -found[0]
 
     def _believed(self, header: BatchHeader, log_start: int) -> tuple[int, int]:
-        if (left_out := self._limit.due("believed", now=asyncio.get_running_loop().time())) is not None:
+        if (
+            header.record_count
+            and (left_out := self._limit.due("believed", now=asyncio.get_running_loop().time())) is not None
+        ):
             log.warning(
                 "times in batches are not what their headers say: a look-up by time found the first offset of a "
                 "batch, and not of a record",

@@ -99,14 +99,9 @@ class GroupCommit:
         if self.buffered_bytes >= self._settings.buffer_max_bytes:
             raise NotReady(f"{self.buffered_bytes} bytes wait for the object store")
 
-    def append(self, partition: Partition, batch: Buffer, header: BatchHeader, *, now_ms: int) -> Offset:
-        """Puts the batch, patched with its offset, into the buffer and into the partition's state; returns its base
-        offset.
-
-        `header` is as it came, but for a max timestamp that was set.
-
-        Raises, with nothing applied, NotOwner for a partition that has left, PartitionStopped for one that cannot be
-        rolled, and what this broker ended with.
+    def check_takes(self, partition: Partition) -> None:
+        """Raises NotOwner for a partition that has left, PartitionStopped for one that cannot be rolled, and what this
+        broker ended with.
         """
         if self._ended.lost is not None:
             raise self._ended.lost.with_traceback(None)
@@ -114,6 +109,16 @@ class GroupCommit:
             raise NotOwner(f"partition {partition.tp} is not this broker's any more")
         if partition.stopped is not None:
             raise partition.stopped.with_traceback(None)
+
+    def append(self, partition: Partition, batch: Buffer, header: BatchHeader, *, now_ms: int) -> Offset:
+        """Puts the batch, patched with its offset, into the buffer and into the partition's state; returns its base
+        offset.
+
+        `header` is as it came, but for a max timestamp that was set.
+
+        Raises, with nothing applied, what `check_takes` raises.
+        """
+        self.check_takes(partition)
         base_offset = partition.next_offset
         group = self._group_with_room()
         entry = group.runs.get(partition.tp)

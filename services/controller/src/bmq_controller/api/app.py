@@ -15,7 +15,20 @@ from fastapi.security import HTTPBearer
 from starlette.exceptions import HTTPException
 
 from bmq.errors import BmqError
-from bmq_controller.api import balance, channels, clock, cluster, configs, groups, lanes, node, nodes, placement, topics
+from bmq_controller.api import (
+    balance,
+    channels,
+    clock,
+    cluster,
+    configs,
+    groups,
+    lanes,
+    node,
+    nodes,
+    placement,
+    routes,
+    topics,
+)
 from bmq_controller.api.models import Problem
 from bmq_controller.api.page import DOCS_PAGE
 from bmq_controller.api.problems import CONTENT_TYPE, Refusal, Refused, refusal, refusal_of, subject_of
@@ -56,7 +69,7 @@ def build_api(sources: ApiSources) -> FastAPI:
     app.exception_handler(Refused)(_refused)
     app.exception_handler(RequestValidationError)(_invalid)
     app.exception_handler(HTTPException)(_no_such_page)
-    for part in (cluster, clock, topics, configs, groups, lanes, channels, nodes, placement, balance, node):
+    for part in (cluster, clock, topics, configs, groups, lanes, routes, channels, nodes, placement, balance, node):
         part.add_to(app, sources)
 
     @app.get("/docs", response_class=HTMLResponse, include_in_schema=False)

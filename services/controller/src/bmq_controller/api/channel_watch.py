@@ -24,6 +24,9 @@ ANSWER_S: Final = 0.0002
 """…or, where many wait, within so long for each of them: about what it takes to answer them."""
 CHANGES_KEPT: Final = 10_000
 """How many changes are known one by one; who has an older version gets all channels."""
+CHANGED_BYTES_MAX: Final = 1 << 20
+"""More than that is not told apart by when it changed: who missed it gets all channels, in the one answer that all who
+need them share."""
 ENCODED_MAX: Final = 64
 """For how many versions an answer is kept."""
 
@@ -92,12 +95,15 @@ class ChannelWatch:
         if (found := self._encoded.get(since)) is not None:
             return found
         if len(self._encoded) >= ENCODED_MAX:
-            self._encoded.clear()
+            everything = self._encoded.get(None)
+            self._encoded = {} if everything is None else {None: everything}
         if since is None:
-            names = frozenset(channel_names(self._image))
+            found = encode_changes(self._image, frozenset(channel_names(self._image)), complete=True)
         else:
             names = frozenset().union(*(changed for number, changed in self._changes if number > since))
-        found = self._encoded[since] = encode_changes(self._image, names, complete=since is None)
+            is_much = _are_more_than(CHANGED_BYTES_MAX, self._image, names)
+            found = self._answer(None) if is_much else encode_changes(self._image, names, complete=False)
+        self._encoded[since] = found
         return found
 
     def _changed(self, old: Image, new: Image) -> None:
@@ -123,6 +129,17 @@ class ChannelWatch:
         self._waking = None
         self._next_s = asyncio.get_running_loop().time() + max(GATHERED_S, len(self._crowd) * ANSWER_S)
         self._crowd.wake()
+
+
+def _are_more_than(size_bytes: int, image: Image, names: frozenset[str]) -> bool:
+    """Whether what these channels are called and say comes to more."""
+    found_bytes = 0
+    for name in names:
+        one = channel(image, name)
+        found_bytes += len(name) + (len(one.spec) if one is not None else 0)
+        if found_bytes > size_bytes:
+            return True
+    return False
 
 
 def encode_changes(image: Image, names: frozenset[str], *, complete: bool) -> bytes:

@@ -8,7 +8,8 @@ from fastapi import FastAPI, Query, Response
 from bmq.errors import InvalidTopicName, UnknownChannel
 from bmq.metadata.channels import StoredChannel, channel, channel_names, channels
 from bmq.metadata.image import Image
-from bmq.naming.names import TOPIC_NAME_LENGTH_MAX, check_topic_name
+from bmq.naming.channels import check_channel_name
+from bmq.naming.names import check_topic_name
 from bmq_controller.api.channel_models import ChannelAsked, ChannelChanges, ChannelView, NewChannelAsked
 from bmq_controller.api.channel_watch import WAIT_S_MAX, WATCH_PATH, encode_changes
 from bmq_controller.api.paging import Continue, Limit, Page, page
@@ -17,7 +18,7 @@ from bmq_controller.api.problems import Refused
 from bmq_controller.api.sources import ApiSources
 from bmq_controller.api.versions import channel_version, etag, holds
 from bmq_controller.machine.channels import find_channel
-from bmq_resources.channel import ChannelSpec
+from bmq_resources.channel import ChannelSpec, topics_of
 
 
 def add_to(app: FastAPI, sources: ApiSources) -> None:
@@ -91,14 +92,16 @@ def _stored(name: str, spec: ChannelSpec) -> str:
     """As the controllers keep it: JSON, what is as by default left out, and the same for all who say the same. Raises
     Refused.
     """
-    if spec.topic:
+    for field, topic in topics_of(name, spec).items():
         try:
-            check_topic_name(spec.topic)
+            check_topic_name(topic)
         except InvalidTopicName as error:
+            if field == "metadata.name":
+                check_channel_name(name)  # which has words of its own for what no channel is called either
+                why, remedy = "spec.topic: no topic may be called as this channel", "say a topic"
+                raise Refused("InvalidRequest", why, remedy) from None
             why, _, remedy = str(error).rpartition(": ")
-            raise Refused("InvalidRequest", f"spec.topic: {why}", remedy) from None
-    elif len(name) > TOPIC_NAME_LENGTH_MAX:
-        raise Refused("InvalidRequest", "spec.topic: no topic may be called as this channel", "say a topic")
+            raise Refused("InvalidRequest", f"{field}: {why}", remedy) from None
     return msgspec.json.encode(spec.said(), order="sorted").decode()
 
 

@@ -5,6 +5,7 @@ Nothing is created here: where no group has ever been, there is none.
 """
 
 import asyncio
+from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Final
@@ -13,7 +14,7 @@ from bmq.errors import BmqError
 from bmq.metadata.image import Topic
 from bmq.naming.group_partition import partition_of_group
 from bmq.naming.names import CONSUMER_OFFSETS
-from bmq.roles.owner import Caller, Owner, PartitionStatus
+from bmq.roles.owner import TOPIC_CONSUMERS, Caller, Owner, PartitionStatus
 from bmq.storage.durable import together
 from bmq.values import TopicPartition
 from bmq.wire.apis import SERVED, ApiKey
@@ -22,11 +23,16 @@ from bmq.wire.message import Fields, Message
 from bmq_controller.api.paging import Page, page
 from bmq_controller.api.problems import Refused
 from bmq_controller.api.sources import ApiSources, in_thread
+from bmq_controller.machine.routes import Consumers
 
 CALLS_AT_ONCE: Final = 16
 LOOK_UPS_AT_ONCE: Final = 8
 OFFSETS_PER_TURN: Final = 500
 """A group's offsets are looked at so many at a time."""
+GROUPS_NAMED_MAX: Final = 10
+"""So many of those that consume a topic in a lane; the others are counted."""
+CONSUMERS_PATIENCE_S: Final = 5.0
+"""For a coordinator, where others have said theirs."""
 _CLIENT_ID: Final = "bmq-admin"
 _NO_GROUP_STATES: Final = ("Dead", "")
 
@@ -62,6 +68,39 @@ async def list_groups(sources: ApiSources) -> list[dict[str, Any]]:
 
     answers = await together(ask(partition) for partition in range(len(topic.partitions)))
     return [group for answer in answers for group in answer]
+
+
+async def topic_consumers(sources: ApiSources, topic: str, lanes: Mapping[str, int]) -> dict[str, Consumers]:
+    """Which groups with members consume the topic in each of these lanes, given with their numbers; "" and 0: the base.
+    What a coordinator does not answer is left out, and said to be.
+    """
+    offsets = sources.image.topic(CONSUMER_OFFSETS)
+    if offsets is None:
+        return dict.fromkeys(lanes, Consumers())
+    at_once = asyncio.Semaphore(CALLS_AT_ONCE)
+    asked = [{"name": name, "number": number} for name, number in lanes.items()]
+
+    async def ask(partition: int) -> list[dict[str, Any]] | None:
+        request = Message(topic=topic, lanes=asked, named_max=GROUPS_NAMED_MAX)
+        try:
+            async with at_once, asyncio.timeout(CONSUMERS_PATIENCE_S):
+                answer = await _ask(sources, offsets, partition, TOPIC_CONSUMERS, request)
+        except (BmqError, TimeoutError):
+            return None
+        return None if answer["error_code"] else [fields_of(one) for one in answer["lanes"]]
+
+    answers = await together(ask(partition) for partition in range(len(offsets.partitions)))
+    groups: dict[str, list[str]] = {name: [] for name in lanes}
+    counts: Counter[str] = Counter()
+    for said in (one for answer in answers if answer is not None for one in answer):
+        if said["lane"] in groups:
+            groups[said["lane"]] += said["groups"]
+            counts[said["lane"]] += said["count"]
+    is_known = None not in answers
+    return {
+        name: Consumers(groups=sorted(found)[:GROUPS_NAMED_MAX], count=counts[name], is_known=is_known)
+        for name, found in groups.items()
+    }
 
 
 async def describe_group(
@@ -178,9 +217,10 @@ async def _ask_about(sources: ApiSources, group_id: str, api_key: ApiKey, reques
     return await _ask(sources, topic, partition_of_group(group_id, len(topic.partitions)), api_key, request)
 
 
-async def _ask(sources: ApiSources, topic: Topic, partition: int, api_key: ApiKey, request: Message) -> dict[str, Any]:
+async def _ask(sources: ApiSources, topic: Topic, partition: int, api_key: int, request: Message) -> dict[str, Any]:
     owner = sources.owner_for(TopicPartition(topic.topic_id, partition))
-    caller = Caller(client_id=_CLIENT_ID, client_host="/127.0.0.1", api_version=SERVED[api_key].version_max)
+    version = SERVED[ApiKey(api_key)].version_max if api_key in SERVED else -1
+    caller = Caller(client_id=_CLIENT_ID, client_host="/127.0.0.1", api_version=version)
     return fields_of(await owner.group_call(partition, api_key, request, caller))
 
 

@@ -182,7 +182,7 @@ class AdminFront:
         if _crosses_sites(scope):
             return _crossed(request)
         tokens = self.state.tokens
-        if tokens is not None and not await tokens.admits(_bearer(request)):
+        if tokens is not None and not await tokens.admits_watch(_bearer(request)):
             return _unknown(request)
         sources = self.state.sources
         if sources is None or not sources.image.cluster_id:

@@ -10,6 +10,14 @@ _BYTES_PER_SECOND = (
     "How much all of the lane's clients together read of the base at most, in bytes per second and proxy"
 )
 
+_WRITE = "How much all of the lane's clients together write at most, in bytes of requests per second and proxy"
+_READ = "How much all of the lane's clients together read at most, in bytes per second and proxy"
+_PARTITIONS = "How many partitions all of its own topics have together at most"
+_STORAGE = (
+    "How many bytes all partitions that the quota allows keep together at most: each keeps an equal part, "
+    "1048576 at least, whatever its topic says. Needs partitions"
+)
+
 
 class BaseReadsAsked(Asked):
     """Which topics of the base the lane's clients may read."""
@@ -17,6 +25,15 @@ class BaseReadsAsked(Asked):
     enabled: bool = Field(default=False, description="Whether they may read any")
     topics: list[str] = Field(default=["*"], description="Which ones, by name; * stands for any characters")
     bytes_per_second: int = Field(default=1_048_576, description=_BYTES_PER_SECOND)
+
+
+class QuotaAsked(Asked):
+    """How much the lane may take of the cluster; 0: as much as there is."""
+
+    write_bytes_per_second: int = Field(default=0, description=_WRITE)
+    read_bytes_per_second: int = Field(default=0, description=_READ)
+    partitions: int = Field(default=0, description=_PARTITIONS)
+    storage_bytes: int = Field(default=0, description=_STORAGE)
 
 
 class LaneAsked(Asked):
@@ -29,9 +46,18 @@ class LaneAsked(Asked):
         default=False, description="Whether its topics are on the brokers of the pool lane-NAME alone"
     )
     reads_base: BaseReadsAsked = Field(default=BaseReadsAsked(), description="What its clients may read of the base")
-    fallback: Literal["none"] = Field(
-        default="none", description="What happens to messages that nobody in it consumes: they stay in it"
+    fallback: Literal["none", "base"] = Field(
+        default="none",
+        description="What happens to messages that nobody in it consumes: none, they stay in it; base, they go on to "
+        "the base. It stays as the lane was made",
     )
+    parent: str = Field(
+        default="",
+        max_length=1_000,
+        description="The lane that it is nested in: what nobody in it consumes goes on to that one first, which needs "
+        "fallback base. Empty: to the base at once. It stays as the lane was made",
+    )
+    quota: QuotaAsked = Field(default=QuotaAsked(), description="How much it may take of the cluster")
 
 
 class NewLaneAsked(LaneAsked):
@@ -46,6 +72,15 @@ class BaseReadsView(BaseModel):
     enabled: bool
     topics: list[str]
     bytes_per_second: int = Field(description=_BYTES_PER_SECOND)
+
+
+class QuotaView(BaseModel):
+    """How much the lane may take of the cluster; 0: as much as there is."""
+
+    write_bytes_per_second: int = Field(description=_WRITE)
+    read_bytes_per_second: int = Field(description=_READ)
+    partitions: int = Field(description=_PARTITIONS)
+    storage_bytes: int = Field(description=_STORAGE)
 
 
 class ClockView(BaseModel):
@@ -71,5 +106,8 @@ class LaneView(BaseModel):
     pool: str = Field(description="Of its own brokers; empty where it has none")
     reads_base: BaseReadsView
     fallback: str
+    parent: str = Field(description="The lane that it is nested in; empty: none")
+    quota: QuotaView
     topics: int = Field(description="How many it has of its own")
+    partitions: int = Field(description="How many these have together")
     proxies: list[int] = Field(description="Those that serve it alone")

@@ -6,8 +6,9 @@ from fastapi import FastAPI, Response
 
 from bmq.errors import UnknownLane
 from bmq.metadata.image import Image, Lane
+from bmq.metadata.records import LaneQuota
 from bmq.naming.lanes import lane_of
-from bmq_controller.api.lane_models import BaseReadsView, LaneAsked, LaneView, NewLaneAsked
+from bmq_controller.api.lane_models import BaseReadsView, LaneAsked, LaneView, NewLaneAsked, QuotaView
 from bmq_controller.api.paging import Continue, Limit, Page, page
 from bmq_controller.api.parameters import CHANGED, MISSING, IfMatch
 from bmq_controller.api.sources import ApiSources, in_thread
@@ -57,12 +58,15 @@ def add_to(app: FastAPI, sources: ApiSources) -> None:
 
     @app.delete("/v1/lanes/{name}", tags=["lanes"], status_code=204, responses=CHANGED)
     async def delete_lane(name: str, if_match: IfMatch = None) -> None:
-        """Deletes a lane with its topics and groups. Its clients are refused from then on."""
+        """Deletes a lane with its topics and groups. Its clients are refused from then on. One that others are nested
+        in is not deleted before those.
+        """
         leader = sources.leader().when(holds(if_match, lambda image: _version(image, name)))
         await leader.delete_lane(name)
 
 
-def _find(image: Image, name: str) -> Lane:
+def find(image: Image, name: str) -> Lane:
+    """The lane of this name. Raises UnknownLane."""
     try:
         return find_lane(image, name)
     except UnknownLane:
@@ -77,6 +81,14 @@ def _wanted(name: str, asked: LaneAsked) -> LaneWanted:
         own_brokers=asked.own_brokers,
         reads_base=tuple(reads.topics) if reads.enabled else (),
         reads_base_bytes_per_s=reads.bytes_per_second if reads.enabled else 0,
+        falls_back=asked.fallback == "base",
+        parent=asked.parent,
+        quota=LaneQuota(
+            write_bytes_per_s=asked.quota.write_bytes_per_second,
+            read_bytes_per_s=asked.quota.read_bytes_per_second,
+            partitions=asked.quota.partitions,
+            storage_bytes=asked.quota.storage_bytes,
+        ),
     )
 
 
@@ -91,7 +103,7 @@ def _topic_counts(image: Image) -> Counter[str]:
 
 async def _shown(sources: ApiSources, name: str, response: Response) -> LaneView:
     image = sources.image
-    lane = _find(image, name)
+    lane = find(image, name)
     counts = await in_thread(lambda: _topic_counts(image))
     view = _view(image, lane, counts[name])
     response.headers["ETag"] = etag(view.version)
@@ -113,8 +125,16 @@ def _view(image: Image, lane: Lane, topics: int) -> LaneView:
             topics=list(lane.reads_base) or ["*"],
             bytes_per_second=lane.reads_base_bytes_per_s or _BYTES_PER_SECOND,
         ),
-        fallback="none",
+        fallback="base" if lane.falls_back else "none",
+        parent=lane.parent,
+        quota=QuotaView(
+            write_bytes_per_second=lane.quota.write_bytes_per_s,
+            read_bytes_per_second=lane.quota.read_bytes_per_s,
+            partitions=lane.quota.partitions,
+            storage_bytes=lane.quota.storage_bytes,
+        ),
         topics=topics,
+        partitions=image.lane_partitions.get(lane.name, 0),
         proxies=sorted(
             node.node_id for node in image.nodes.values() if node.lane == lane.name and "proxy" in node.roles
         ),

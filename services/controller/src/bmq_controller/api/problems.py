@@ -16,6 +16,7 @@ _KINDS: Final = {
     "groups": "group",
     "nodes": "node",
     "lanes": "lane",
+    "routes": "topic",
     "channels": "channel",
     "placement": "partition",
 }

@@ -31,6 +31,8 @@ at `/openapi.json` (OpenAPI 3.1) and, to try out, at `/docs` of each node.
   token a line, of 16 characters or more, so that a new one can be given out before an old one is withdrawn. It is read again while the node
   runs; one that cannot be read has no tokens. Give all nodes the same: both the node that is asked and the one that answers compare, in
   constant time.
+- `/v1/watch/channels` takes a lesser token, too, which opens nothing else: what `bmq channels token` makes of one of these
+  (HMAC-SHA256 of the text `bmq: watches channels` with the token as its key, in hexadecimal digits).
 - Without it everybody who reaches the address may look, and only who is on the node's own machine may change anything (403 for others).
 - There is no TLS: put a proxy that has it before addresses that others reach.
 
@@ -53,7 +55,7 @@ node's when it registers or is cordoned. Groups have none: one that has members 
 ## Changes
 
 `/v1/watch/channels` answers when something changes: with what changed since the `version` that is given as `after`, at once where there is some, and with nothing in it after `wait_seconds`. `complete` says that all channels are there: without `after`, or where
-the node does not know any more what changed since. Ask again with the `version` of the answer, and with a time that is not everybody's. A node that knows less than who asks waits, too: nobody goes back. Who waits counts for
+the node does not know any more what changed since, or where that is more than a MiB. Ask again with the `version` of the answer, and with a time that is not everybody's. A node that knows less than who asks waits, too: nobody goes back. Who waits counts for
 `admin_watches_max` and `admin_watches_per_address` ([limits](limits.md)), and not among other connections.
 
 ## Pages

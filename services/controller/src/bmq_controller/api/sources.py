@@ -24,6 +24,9 @@ class Tokens(Protocol):
     async def admits(self, presented: str) -> bool:
         """Compares in constant time."""
 
+    async def admits_watch(self, presented: str) -> bool:
+        """The same, of what opens the watch of channels: also a lesser token."""
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ApiSources:

@@ -12,6 +12,7 @@ import msgspec
 
 from bmq.metadata.channels import StoredChannel
 from bmq.metadata.image import Image, Lane, PartitionMeta, Topic
+from bmq.metadata.records import NO_QUOTA
 from bmq.values import NodeId, TopicId
 from bmq_controller.api.statuses import VersionMismatch
 
@@ -30,7 +31,9 @@ def topic_version(topic: Topic) -> str:
 
 def lane_version(lane: Lane) -> str:
     """Changes with what it is to be, and with the lane that has the name; not with its topics."""
-    return _digest("lane", lane.number, lane.ttl_s, lane.own_brokers, lane.reads_base, lane.reads_base_bytes_per_s)
+    fields = lane.number, lane.ttl_s, lane.own_brokers, lane.reads_base, lane.reads_base_bytes_per_s
+    quota = msgspec.structs.astuple(lane.quota) if lane.quota != NO_QUOTA else ()
+    return _digest("lane", *fields, *((lane.falls_back,) if lane.falls_back else ()), *quota)
 
 
 def channel_version(channel: StoredChannel) -> str:

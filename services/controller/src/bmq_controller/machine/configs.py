@@ -5,7 +5,7 @@ from typing import Final
 
 from bmq.config.cluster_config import check_together, cluster_key, validate_values
 from bmq.config.config_keys import VALUE_LENGTH_MAX, ConfigKey, ConfigType
-from bmq.config.topic_config import FIRST_OFFSET, PINNED, first_offset_of, topic_key, validate
+from bmq.config.topic_config import FIRST_OFFSET, LANE_HEADER, PINNED, first_offset_of, topic_key, validate
 from bmq.errors import InvalidConfig, InvalidRequest, UnknownTopic
 from bmq.metadata.derived import config_size
 from bmq.metadata.fold import changed_configs
@@ -18,6 +18,8 @@ from bmq_controller.machine.limits import DEFAULTS, Limits, check_config_bytes
 from bmq_controller.machine.pools import check_pool
 
 NO_CONFIGS: Final[Mapping[str, str]] = {}
+_AS_MADE: Final = (FIRST_OFFSET, LANE_HEADER)
+"""What a topic keeps as it was made, whatever else changes."""
 
 
 def alter_configs(
@@ -56,7 +58,7 @@ def replace_configs(
     """
     target = _Target(image, resource)
     wanted: dict[str, str | None] = dict.fromkeys(
-        name for name in target.configs if name not in target.kept and name != FIRST_OFFSET
+        name for name in target.configs if name not in target.kept and name not in _AS_MADE
     )
     wanted.update(configs)
     return target.decide(wanted, static=static, limits=limits, validate_only=validate_only)
@@ -99,12 +101,8 @@ class _Target:
     def decide(
         self, wanted: Mapping[str, str | None], *, static: Mapping[str, str], limits: Limits, validate_only: bool
     ) -> Decision[None]:
-        if FIRST_OFFSET in wanted and self._kind == "topic":
-            if topic_key(FIRST_OFFSET).parse(wanted[FIRST_OFFSET] or "0") != first_offset_of(self.configs):
-                raise InvalidConfig(
-                    f"{FIRST_OFFSET}: a topic's first offset is what it was when the topic was made: leave it as it is"
-                )
-            wanted = {name: value for name, value in wanted.items() if name != FIRST_OFFSET}
+        if self._kind == "topic":
+            wanted = self._without_what_stays(wanted)
         for name, value in wanted.items():
             if value is not None or name not in self.configs:
                 self.key(name)
@@ -127,6 +125,20 @@ class _Target:
         if validate_only or not changes:
             return Decision(None)
         return Decision(None, (ConfigsChanged(kind=self._kind, name=self._name, changes=changes),))
+
+    def _without_what_stays(self, wanted: Mapping[str, str | None]) -> Mapping[str, str | None]:
+        """Without what a topic keeps as it was made. Raises InvalidConfig where it would change."""
+        first_offset = topic_key(FIRST_OFFSET).parse(wanted.get(FIRST_OFFSET) or "0")
+        if FIRST_OFFSET in wanted and first_offset != first_offset_of(self.configs):
+            raise InvalidConfig(
+                f"{FIRST_OFFSET}: a topic's first offset is what it was when the topic was made: leave it as it is"
+            )
+        if LANE_HEADER in wanted and (wanted[LANE_HEADER] or "").strip() != self.configs.get(LANE_HEADER, ""):
+            raise InvalidConfig(
+                f"{LANE_HEADER}: where records go is said when the topic is made, as a producer may send some again: "
+                "leave it as it is, or make the topic anew"
+            )
+        return {name: value for name, value in wanted.items() if name not in _AS_MADE}
 
 
 def _changed(target: _Target, change: ConfigChange, cluster: Mapping[str, str]) -> str | None:

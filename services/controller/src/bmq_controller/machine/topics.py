@@ -23,13 +23,13 @@ from bmq.metadata.assignments import Assignments
 from bmq.metadata.derived import config_size
 from bmq.metadata.image import Image, Lane, Topic
 from bmq.metadata.records import AnyRecord, PartitionChange, PartitionsAdded, TopicCreated, TopicDeleted
-from bmq.naming.lanes import BASE, name_in_lane, overlay_id, overlay_name
+from bmq.naming.lanes import BASE, lane_of, name_in_lane, overlay_id, overlay_name
 from bmq.naming.names import CONSUMER_OFFSETS, check_topic_name, collision_key, is_internal, may_collide
 from bmq.roles.controller import NewTopic, TopicResult
 from bmq.values import LeaderEpoch, NodeId, TopicId
 from bmq_controller.machine.assigning import Wanted, wanted_brokers
 from bmq_controller.machine.decision import Decision
-from bmq_controller.machine.lanes import find_lane, overlay_configs
+from bmq_controller.machine.lanes import check_lane_partitions, find_lane, overlay_configs
 from bmq_controller.machine.limits import Limits, check_config_bytes, check_partitions
 from bmq_controller.machine.placement import Placement
 from bmq_controller.machine.pools import check_pool
@@ -127,6 +127,8 @@ def create_partitions(
     if total <= before:
         raise InvalidPartitions(f"{name!r} has {before} partitions and can only grow: ask for more than {before}")
     check_partitions(image, total, added=total - before, limits=limits)
+    if (lane := image.lanes.get(lane_of(name))) is not None:
+        check_lane_partitions(image, lane, total - before)
     placement = Placement.on(image, avoid=avoid)
     if assignments is not None and len(assignments) != total - before:
         raise InvalidReplicaAssignment(
@@ -198,6 +200,7 @@ class _Creation:
         self._named = named
         self._placement = Placement.on(image, avoid=avoid)
         self._added = 0
+        self._added_in_lanes: Counter[str] = Counter()
         self._added_config_bytes = 0
         """What the topics of this request that passed bring along."""
         self._colliding: dict[str, str] = {}
@@ -230,6 +233,7 @@ class _Creation:
         if lane is None:
             check_pool(self._image, configs, before={})
         else:
+            check_lane_partitions(self._image, lane, self._added_in_lanes[lane.name] + partitions)
             # its partitions wait for the lane's brokers where none is there yet
             configs = overlay_configs(lane, base, configs)
         wanted = wanted_brokers(self._image, self._placement, topic.assignments, pool=pool_of(configs))
@@ -237,6 +241,8 @@ class _Creation:
         if size_bytes and not is_internal(topic.name):  # without the coordinators' own there are no groups
             check_config_bytes(self._image, self._added_config_bytes + size_bytes, limits=self._limits)
         self._added += partitions
+        if lane is not None:
+            self._added_in_lanes[lane.name] += partitions
         self._added_config_bytes += size_bytes
         if may_collide(stored):
             self._colliding[collision_key(stored)] = stored
@@ -273,21 +279,22 @@ class _Creation:
 
     def overlay_id(self, topic: NewTopic) -> UUID:
         """The id that proxies have told for it."""
-        lane, base = self._lane_and_base(topic)
+        lane, _ = self._lane_and_base(topic)
         assert lane is not None
         epoch = self._image.next_leader_epoch(overlay_name(topic.lane, topic.name))
+        root = self._image.rooted_in(lane, topic.name)
         return overlay_id(
-            self._image.cluster_id, lane.number, topic.name, epoch, base_id=None if base is None else base.topic_id
+            self._image.cluster_id, lane.number, topic.name, epoch, base_id=None if root is None else root.topic_id
         )
 
     def _lane_and_base(self, topic: NewTopic) -> tuple[Lane | None, Topic | None]:
-        """Whose it is to be, and the base's topic of that name. Raises UnknownLane, PolicyViolation."""
+        """Whose it is to be, and the topic of that name beneath. Raises UnknownLane, PolicyViolation."""
         if topic.lane == BASE:
             return None, None
         lane = find_lane(self._image, topic.lane)
         if is_internal(topic.name):
             raise PolicyViolation(f"{topic.name} is bmq's own: a lane has none")
-        return lane, self._image.topic(topic.name)
+        return lane, self._image.beneath(lane, topic.name)
 
     def _partitions(self, topic: NewTopic, base: Topic | None) -> int:
         if topic.assignments is not None:

@@ -26,7 +26,9 @@ class Read:
 
 @dataclass(slots=True, kw_only=True)
 class Found:
-    """What there is of one partition: either an error or whole batches, maybe none."""
+    """What there is of one partition: either an error or whole batches, maybe none, in `parts` of which two may share
+    one.
+    """
 
     error: BmqError | None = None
     high_watermark: int = -1
@@ -40,6 +42,11 @@ class Found:
     def without_records(self) -> "Found":
         """What it says of the partition alone."""
         return replace(self, parts=(), size_bytes=0)
+
+
+def whole(parts: Sequence[Buffer]) -> memoryview:
+    """All of the parts in one, for who looks into batches; a copy where they are several."""
+    return memoryview(parts[0] if len(parts) == 1 else b"".join(parts))
 
 
 @dataclass(slots=True)

@@ -19,7 +19,8 @@ from typing import Final
 
 from typing_extensions import Buffer
 
-from bmq.errors import BmqError, InvalidBatch, InvalidRequest, InvalidTopicName, RequestError
+from bmq.config.topic_config import LANE_HEADER
+from bmq.errors import BmqError, InvalidBatch, InvalidRecords, InvalidRequest, InvalidTopicName, RequestError
 from bmq.naming.names import is_internal
 from bmq.values import TopicPartition
 from bmq.wire.apis import SERVED, ApiKey
@@ -234,17 +235,30 @@ class _Producing:
                 refused.note(origin, named, records, error)
             self._results[at[0]][at[1]] = _of_error(index, error)
             return
-        batch, unproved = (records, proof) if isinstance(proof, asyncio.Future) else (proof, None)
-        append = proxy.appends.submit(
-            tp,
-            batch,
-            produce_version=call.version,
-            give_up_at=give_up_at,
-            origin=origin,
-            address=call.client_host,
-            named=named,
-            proof=unproved,
-        )
+        if found.configs.get(LANE_HEADER) and not proxy.lane_number:
+            append = proxy.parting.submit(
+                found,
+                tp,
+                records,
+                proof,
+                produce_version=call.version,
+                give_up_at=give_up_at,
+                origin=origin,
+                address=call.client_host,
+                named=named,
+            )
+        else:
+            batch, unproved = (records, proof) if isinstance(proof, asyncio.Future) else (proof, None)
+            append = proxy.appends.submit(
+                tp,
+                batch,
+                produce_version=call.version,
+                give_up_at=give_up_at,
+                origin=origin,
+                address=call.client_host,
+                named=named,
+                proof=unproved,
+            )
         if append.done.done():
             self._take(at, append)
             return
@@ -352,6 +366,9 @@ class _NamedTwice(InvalidRequest):
 
 
 def _of_error(index: int, error: BaseException) -> ProducedPartition:
+    if isinstance(error, InvalidRecords):
+        code = int(code_for(error))
+        return ProducedPartition(index, code, record_errors=error.records, error_message=str(error))
     return _failed(index, int(code_for(error)), str(error) if isinstance(error, RequestError) else None)
 
 
@@ -366,5 +383,5 @@ def _answer(call: Call, request: ProduceRequest, results: Sequence[Sequence[Prod
     topics = [
         ProducedTopic(topic.name, topic.topic_id, found) for topic, found in zip(request.topics, results, strict=True)
     ]
-    body = encode_produce_response(call.version, topics)
+    body = encode_produce_response(call.version, topics, throttle_ms=call.throttle_ms)
     return Answer(parts=(body,), size_bytes=len(body), error=error_name(code))

@@ -1,8 +1,8 @@
 """Tells which lane each topic is of: worked out once for all lanes when topics came or went, from what was known
 before, so that neither a lane's first look nor one topic more costs what all names cost.
 
-Bounded: nothing here grows with how many lanes there are but what they read of the base, and of that there is as much
-as NAMES_KEPT_MAX says.
+Bounded: nothing here grows with how many lanes there are but what they read of the base, of which there is as much as
+NAMES_KEPT_MAX says, and the ids of the topics of lanes that others are nested in.
 """
 
 from collections import OrderedDict
@@ -31,7 +31,8 @@ class Names:
         self._topic_ids: Mapping[str, TopicId] = SharedMap()
         self.base: SharedMap[str, TopicId] = SharedMap()
         self._lanes: SharedMap[str, SharedMap[str, TopicId]] = SharedMap()
-        self._by_end: SharedMap[int, TopicId] | None = None
+        self._by_end: dict[str, tuple[Mapping[str, TopicId], SharedMap[int, TopicId]]] = {}
+        """Topics by how their ids end, of the base and of lanes that others are nested in, as far as somebody asked."""
         self._epochs: dict[TopicId, tuple[tuple[PartitionMeta, ...], LeaderEpoch]] = {}
 
     def after(self, topic_ids: Mapping[str, TopicId]) -> "Names":
@@ -46,7 +47,11 @@ class Names:
         then._topic_ids = topic_ids
         then.base = changed(self.base, changes.pop(BASE))
         then._lanes = self._lanes_after(changes)
-        then._by_end = None if self._by_end is None else _by_end_after(self._by_end, self.base, then.base)
+        then._by_end = {
+            lane: (now, _by_end_after(by_end, names, now))
+            for lane, (names, by_end) in self._by_end.items()
+            if (now := then.of(lane))
+        }
         then._epochs = self._epochs
         for topic_id in (topic_id for _, topic_id in found.gone if topic_id in self._epochs):
             del then._epochs[topic_id]
@@ -65,14 +70,18 @@ class Names:
         return lanes.version()
 
     def of(self, lane: str) -> Mapping[str, TopicId]:
-        """A lane's own topics, as its clients call them."""
-        return self._lanes.get(lane, _NO_NAMES)
+        """A lane's own topics, as its clients call them; the base's."""
+        return self._lanes.get(lane, _NO_NAMES) if lane else self.base
 
-    def base_id_like(self, topic_id: TopicId) -> TopicId | None:
-        """The topic of the base of which this is the id that it will have in a lane, if it is one."""
-        if self._by_end is None:
-            self._by_end = SharedMap({id_end(base_id): base_id for base_id in self.base.values()})
-        return self._by_end.get(id_end(topic_id))
+    def id_like(self, lane: str, topic_id: TopicId) -> TopicId | None:
+        """The topic of the base, or of a lane, of which this is the id that it will have in a lane above, if it is
+        one.
+        """
+        kept = self._by_end.get(lane)
+        if kept is None:
+            names = self.of(lane)
+            kept = self._by_end[lane] = names, SharedMap({id_end(found): found for found in names.values()})
+        return kept[1].get(id_end(topic_id))
 
     def epoch_above(self, base: Topic) -> LeaderEpoch:
         """Above those that all partitions of a topic of the base have. Kept for all lanes: each partition that a
@@ -92,9 +101,9 @@ class Names:
 
 
 def _by_end_after(
-    by_end: SharedMap[int, TopicId], before: Mapping[str, TopicId], base: Mapping[str, TopicId]
+    by_end: SharedMap[int, TopicId], before: Mapping[str, TopicId], names: Mapping[str, TopicId]
 ) -> SharedMap[int, TopicId]:
-    found = differences(before, base)
+    found = differences(before, names)
     gone = (*(one for _, one in found.gone), *(one for _, one, _ in found.changed if one is not None))
     here = [(id_end(topic_id), topic_id) for _, _, topic_id in found.changed]
     return changed(by_end, [*((id_end(topic_id), None) for topic_id in gone), *here])

@@ -12,7 +12,7 @@ from typing import Any, Final
 from bmq.errors import InvalidGroupId
 from bmq.metadata.image import Topic
 from bmq.naming.group_partition import partition_of_group
-from bmq.naming.lanes import BASE, lane_group, lane_of, name_in_lane, overlay_name, stored_group
+from bmq.naming.lanes import BASE, lane_group, lane_of, matches, name_in_lane, overlay_name, stored_group
 from bmq.roles.owner import Owner, let_go
 from bmq.values import TopicPartition
 from bmq.wire.apis import ApiKey
@@ -91,7 +91,7 @@ class LaneGroups:
         real: Coordinators,
         view: LaneView,
         number: int,
-        make_topics: Callable[[Collection[str], str], Awaitable[None]],
+        make_topics: Callable[[Collection[str], str], Awaitable[object]],
         owner_for: Callable[[TopicPartition], Owner],
         *,
         bulk: Bulk,
@@ -174,7 +174,11 @@ class LaneGroups:
         return self._view.real.image.topic(overlay_name(self._view.name, name))
 
     def _base_topic(self, name: str) -> Topic | None:
-        return self._view.real.image.topic(name) if lane_of(name) == BASE else None
+        """The base's topic of that name, where the lane's clients may read it, or could."""
+        image = self._view.real.image
+        lane = image.lanes.get(self._view.name)
+        may_read = lane is not None and matches(name, lane.has_read_base)
+        return image.topic(name) if may_read and lane_of(name) == BASE else None
 
     async def call_all(
         self, api_key: int, request: Any, call: Call, *, only: Callable[[TopicPartition], bool] = lambda _: True

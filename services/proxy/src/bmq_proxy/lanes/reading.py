@@ -14,6 +14,9 @@ from bmq.metadata.image import Image
 from bmq.values import TopicId, TopicPartition
 from bmq_proxy.fetch.answers import Found, Read, Result
 from bmq_proxy.fetch.reader import FetchReader
+from bmq_proxy.lanes.fallback.beginning import from_begin
+from bmq_proxy.lanes.fallback.turns import LaneTurns
+from bmq_proxy.lanes.quotas import Pace
 from bmq_proxy.lanes.rate import RateCap
 from bmq_proxy.lanes.views import LaneView
 
@@ -48,25 +51,123 @@ class BaseEnds:
 class LaneReader:
     """`FetchReader` for one lane's clients."""
 
-    def __init__(self, reader: FetchReader, view: LaneView, ends: BaseEnds, bytes_per_s: Callable[[], int]) -> None:
-        """`bytes_per_s`: what may be read of the base at present; it is asked for at each request."""
+    def __init__(
+        self,
+        reader: FetchReader,
+        view: LaneView,
+        ends: BaseEnds,
+        turns: LaneTurns,
+        *,
+        bytes_per_s: Callable[[], int],
+        pace: Pace,
+    ) -> None:
+        """`bytes_per_s`: what may be read of the base at present; it is asked for at each request. `pace`: how much the
+        lane's clients may read, of whatever.
+        """
         self._reader = reader
         self._view = view
         self._bytes_per_s = bytes_per_s
         self._cap = RateCap(1)
         self._turns = Turns()
         self._ends = ends
+        self._lane_turns = turns
+        self._pace = pace
         self.memory = reader.memory
 
     async def read(
         self, reads: Sequence[Read], *, min_bytes: int, max_bytes: int, max_wait_ms: int, party: Party = NOBODY
     ) -> Result:
         """Reads the lane's own topics as everywhere and the base's as far as their rate has room, and finds those empty
-        that nobody has written to yet.
+        that nobody has written to yet. Where the lane falls back, its own are read in its turn, from where that began.
         """
+        if not self._view.falls_back:
+            return await self._read(
+                reads, min_bytes=min_bytes, max_bytes=max_bytes, max_wait_ms=max_wait_ms, party=party
+            )
+        return await self._read_in_turn(
+            reads, min_bytes=min_bytes, max_bytes=max_bytes, max_wait_ms=max_wait_ms, party=party
+        )
+
+    async def _read_in_turn(
+        self, reads: Sequence[Read], *, min_bytes: int, max_bytes: int, max_wait_ms: int, party: Party
+    ) -> Result:
+        until_s = _now_s() + max_wait_ms / 1000
+        own = [read.tp for read in reads if self._view.is_own(read.tp.topic_id)]
+        begins = await self._lane_turns.wait(own, until_s) if own else {}
+        waiting = frozenset(own) - begins.keys()
+        asked = [
+            replace(read, offset=max(read.offset, begins.get(read.tp, read.offset)))
+            for read in reads
+            if read.tp not in waiting
+        ]
+        left_ms = max(0, int((until_s - _now_s()) * 1000)) if asked else 0
+        result = await self._read(asked, min_bytes=min_bytes, max_bytes=max_bytes, max_wait_ms=left_ms, party=party)
+        found = dict(zip((read.tp for read in asked), result.found, strict=True))
+        cut = [read for read in reads if read.offset < begins.get(read.tp, read.offset)]
+        for read in cut:
+            found[read.tp] = await _from_begin(found[read.tp], begins[read.tp])
+        for tp, begin in begins.items():
+            # It was over while records were waited for, and may be another one by now: what they are of is the base's.
+            if self._lane_turns.begin(tp) != begin:
+                found[tp] = found[tp].without_records()
+        if waiting:
+            theirs = [read for read in reads if read.tp in waiting]
+            found |= zip((read.tp for read in theirs), await self._reader.ends(theirs), strict=True)
+        result.found = [found[read.tp] for read in reads]
+        return result
+
+    async def _read(
+        self, reads: Sequence[Read], *, min_bytes: int, max_bytes: int, max_wait_ms: int, party: Party
+    ) -> Result:
+        """Within what the lane's clients may read: where others were given it while this waited for records, it waits
+        for its turn, and reads again.
+        """
+        until_s = _now_s() + max_wait_ms / 1000
+        while True:
+            if not self._pace.is_due:
+                left_ms = min(max_wait_ms, max(0, int((until_s - _now_s()) * 1000)))
+                few = self._pace.left_bytes(max_bytes)
+                result = await self._read_any(
+                    reads, min_bytes=min_bytes, max_bytes=few, max_wait_ms=left_ms, party=party
+                )
+                size_bytes = sum(one.size_bytes for one in result.found)
+                if not size_bytes or not self._pace.is_due:
+                    self._pace.take(size_bytes)
+                    return result
+                result.release()
+            granted = await self._pace.grant(max_bytes, until_s, party=party)
+            if not granted:
+                return Result(await self._nothing_of(reads, party), 0, self.memory)
+            size_bytes = 0
+            try:
+                result = await self._read_any(reads, min_bytes=min_bytes, max_bytes=granted, max_wait_ms=0, party=party)
+                size_bytes = sum(one.size_bytes for one in result.found)
+            finally:
+                self._pace.settle(granted, size_bytes)
+            if size_bytes or _now_s() >= until_s or any(one.error is not None for one in result.found):
+                return result
+            result.release()
+
+    async def _nothing_of(self, reads: Sequence[Read], party: Party) -> list[Found]:
+        """What is said of partitions while nothing may be read."""
+        found = await self._found_unwritten(reads, party)
+        theirs = {read.tp: read for read in reads if read.tp not in found}
+        base = {tp: read for tp, read in theirs.items() if not self._view.is_own(tp.topic_id)}
+        found |= await self._ends_of(base, party)
+        own = [read for tp, read in theirs.items() if tp not in base]
+        found |= zip((read.tp for read in own), await self._reader.ends(own), strict=True)
+        return [found[read.tp] for read in reads]
+
+    async def _found_unwritten(self, reads: Sequence[Read], party: Party) -> dict[TopicPartition, Found]:
         unwritten = [read for read in reads if not self._view.is_written(read.tp.topic_id)]
         begins = await self._begins({read.tp.topic_id for read in unwritten}, party)
-        found = {read.tp: _unwritten(read, begins[read.tp.topic_id]) for read in unwritten}
+        return {read.tp: _unwritten(read, begins[read.tp.topic_id]) for read in unwritten}
+
+    async def _read_any(
+        self, reads: Sequence[Read], *, min_bytes: int, max_bytes: int, max_wait_ms: int, party: Party
+    ) -> Result:
+        found = await self._found_unwritten(reads, party)
+        unwritten = [read for read in reads if read.tp in found]
         base = {read.tp: read for read in reads if read.tp not in found and not self._view.is_own(read.tp.topic_id)}
         if not found and not base:
             return await self._reader.read(
@@ -155,6 +256,14 @@ class LaneReader:
             pass
         finally:
             unsubscribe()
+
+
+async def _from_begin(found: Found, begin: int) -> Found:
+    """Clients leave out what lies below the offset that they asked for: these asked for one below their turn."""
+    if not found.parts:
+        return found
+    parts = await asyncio.get_running_loop().run_in_executor(None, from_begin, found.parts, begin)
+    return replace(found, parts=parts, size_bytes=sum(memoryview(part).nbytes for part in parts))
 
 
 def _unwritten(read: Read, at: int) -> Found:

@@ -23,9 +23,11 @@ from bmq_proxy.dispatch import routes
 from bmq_proxy.fetch.reader import FetchReader
 from bmq_proxy.lanes.by_lane import Names
 from bmq_proxy.lanes.controller import BaseController, LaneController
+from bmq_proxy.lanes.fallback.turns import LaneTurns
 from bmq_proxy.lanes.groups import BaseGroups, LaneGroups
 from bmq_proxy.lanes.names import APART, Apart
 from bmq_proxy.lanes.overlays import Overlays
+from bmq_proxy.lanes.quotas import Paces
 from bmq_proxy.lanes.reading import BaseEnds, LaneReader
 from bmq_proxy.lanes.refusing import refusing_routes
 from bmq_proxy.lanes.unwritten import owner_in_lane
@@ -38,6 +40,8 @@ NAMES_PER_REQUEST: Final = 25
 """A lane's first request since topics came or went has what its clients see made, of its own names and those that it
 reads of the base: so many count as one request more."""
 _METADATA_CACHE_SHARE: Final = 16
+"""Answers that are kept for a lane have at most so large a part of what those of the base have, and a smaller one where
+there are more lanes."""
 _WRITES: Final = tuple(key for key, apart in APART.items() if Apart.WRITES in apart and key != ApiKey.PRODUCE)
 """What changes or deletes: served by handlers that see the lane's own topics alone. (Produce, too.)"""
 
@@ -58,13 +62,16 @@ class LaneTable:
 class LaneTables:
     """One proxy's."""
 
-    def __init__(self, proxy: Proxy, base: Mapping[int, Route]) -> None:
-        """`proxy` and `base` are the base's; behind what the base sees is what every lane is made of."""
+    def __init__(self, proxy: Proxy, base: Mapping[int, Route], turns: LaneTurns) -> None:
+        """`proxy` and `base` are the base's; behind what the base sees is what every lane is made of. `turns`: when
+        clients of lanes that fall back may consume.
+        """
         assert isinstance(proxy.metadata, BaseView)
         assert isinstance(proxy.controller, BaseController)
         assert isinstance(proxy.coordinators, BaseGroups)
         assert isinstance(proxy.reader, FetchReader)
         self._proxy = proxy
+        self._turns = turns
         self._own_lane = proxy.settings.lane
         self._reader = proxy.reader
         self._real = proxy.metadata.real
@@ -119,6 +126,7 @@ class LaneTables:
         own_view = LaneView(self._real, lane.name, self._by_lane, own_only=True)
         controller = LaneController(self._controller, lane.name)
         settings = self._proxy.settings
+        paces = Paces(self._real, lane.name)
         overlays = Overlays(
             controller, self._real, lane.name, self._tasks, quota=self._proxy.quota, limits=settings.limits
         )
@@ -132,9 +140,19 @@ class LaneTables:
                 self._coordinators, view, lane.number, overlays.make, self._proxy.owner_for, bulk=self._proxy.bulk
             ),
             owner_for=owner_in_lane(view, self._proxy.owner_for),
-            reader=LaneReader(self._reader, view, self._ends, self._base_bytes_per_s(lane.name)),
+            reader=LaneReader(
+                self._reader,
+                view,
+                self._ends,
+                self._turns,
+                bytes_per_s=self._base_bytes_per_s(lane.name),
+                pace=paces.read,
+            ),
             settings=replace(
-                settings, metadata_cache_bytes=max(1, settings.metadata_cache_bytes // _METADATA_CACHE_SHARE)
+                settings,
+                metadata_cache_bytes=max(
+                    1, settings.metadata_cache_bytes // max(_METADATA_CACHE_SHARE, len(self._real.image.lanes))
+                ),
             ),
             produced_bytes=metrics.PRODUCED_BYTES.labels(lane.name),
         )
@@ -142,7 +160,7 @@ class LaneTables:
         table = routes(reading)
         written = routes(writing)
         table |= {int(key): written[key] for key in _WRITES}
-        table[ApiKey.PRODUCE] = LaneProduce(writing, view, overlays, self._tasks).route()
+        table[ApiKey.PRODUCE] = LaneProduce(writing, view, overlays, paces.write, self._tasks).route()
         return table
 
     def _base_bytes_per_s(self, name: str) -> "_Rate":
@@ -154,6 +172,7 @@ class LaneTables:
             self._seen_by.discard(name)
             for counter in (metrics.BYTES_IN, metrics.BYTES_OUT, metrics.PRODUCED_BYTES):
                 counter.remove(table.lane)
+            metrics.forget_throttled(table.lane)
 
     def _why_unknown(self, name: str) -> str:
         meant = next(

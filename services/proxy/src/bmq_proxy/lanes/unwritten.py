@@ -90,6 +90,10 @@ class UnwrittenOwner:
         """Raises NotOwner; what is written goes to the topic that the write makes."""
         raise _not_there(tp)
 
+    async def handed_over(self, tp: TopicPartition, producer_id: int) -> NoReturn:
+        """Raises NotOwner: nothing goes on to a topic of a lane."""
+        raise _not_there(tp)
+
     async def delete_records(self, tp: TopicPartition, before: Offset) -> Offset:
         """Raises NotOwner: there is nothing yet that could be deleted."""
         raise _not_there(tp)

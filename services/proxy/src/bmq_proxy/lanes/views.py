@@ -13,7 +13,7 @@ from typing import Final
 from bmq.config.topic_config import POOL, first_offset_of, overlay_first_offset
 from bmq.metadata.image import Image, Lane, PartitionMeta, Topic
 from bmq.metadata.shared_map import SharedMap, changed, differences
-from bmq.naming.lanes import BASE, lane_of, matches, overlay_id, overlay_name
+from bmq.naming.lanes import BASE, lane_of, matches, name_in_lane, overlay_id, overlay_name
 from bmq.naming.names import is_internal
 from bmq.roles.controller import Metadata
 from bmq.values import TopicId
@@ -148,11 +148,22 @@ class LaneView:
     def is_unwritten(self, name: str) -> bool:
         """Whether a first write would make a topic of this name."""
         image = self.real.image
-        return self.name in image.lanes and self._is_bases(image, name) and self.stored_name(name) is None
+        lane = image.lanes.get(self.name)
+        return lane is not None and self._is_beneath(image, lane, name) and self.stored_name(name) is None
 
     @staticmethod
     def _is_bases(image: Image, name: str) -> bool:
         return name in image.topic_ids and lane_of(name) == BASE and not is_internal(name)
+
+    @staticmethod
+    def _is_beneath(image: Image, lane: Lane, name: str) -> bool:
+        return lane_of(name) == BASE and not is_internal(name) and image.beneath(lane, name) is not None
+
+    @property
+    def falls_back(self) -> bool:
+        """Whether what nobody in the lane consumes goes on to what is beneath."""
+        lane = self.real.image.lanes.get(self.name)
+        return lane is not None and lane.falls_back
 
     def is_own(self, topic_id: TopicId) -> bool:
         """Whether it is a topic of this lane that there is."""
@@ -209,10 +220,10 @@ class _Seen:
 
     def id_of(self, name: str) -> TopicId | None:
         """That of the base where the lane may read it; else the one that the first write will give it."""
-        base_id = self._names.base.get(name)
-        if base_id is None or is_internal(name):
+        root = None if lane_of(name) or is_internal(name) else self.image.rooted_in(self._lane, name)
+        if root is None:
             return None
-        return base_id if matches(name, self._lane.reads_base) else self._unwritten_id(name, base_id)
+        return root.topic_id if matches(name, self._lane.reads_base) else self._unwritten_id(name, root.topic_id)
 
     def topic(self, topic_id: TopicId) -> Topic | None:
         """The topic that has this id here: one that the lane may read, or that the first write will make. Any proxy may
@@ -221,29 +232,29 @@ class _Seen:
         found = self.image.topics.get(topic_id)
         if found is not None:
             return found if found.name not in self._own and self.id_of(found.name) == topic_id else None
-        base_id = self._names.base_id_like(topic_id)
-        if base_id is None:
+        root_id = self._names.id_like(BASE, topic_id)
+        for parent in self.image.parents(self._lane):
+            root_id = root_id or self._names.id_like(parent.name, topic_id)
+        if root_id is None:
             return None
-        base = self.image.topics[base_id]
-        return (
-            self._unwritten(base, topic_id)
-            if base.name not in self._own and self.id_of(base.name) == topic_id
-            else None
-        )
+        name = name_in_lane(self.image.topics[root_id].name)
+        return self._unwritten(name, topic_id) if name not in self._own and self.id_of(name) == topic_id else None
 
-    def _unwritten_id(self, name: str, base_id: TopicId) -> TopicId:
+    def _unwritten_id(self, name: str, root_id: TopicId) -> TopicId:
         epoch = self.image.next_leader_epoch(overlay_name(self._lane.name, name))
-        return TopicId(overlay_id(self.image.cluster_id, self._lane.number, name, epoch, base_id=base_id))
+        return TopicId(overlay_id(self.image.cluster_id, self._lane.number, name, epoch, base_id=root_id))
 
-    def _unwritten(self, base: Topic, topic_id: TopicId) -> Topic:
-        start = self.image.next_leader_epoch(overlay_name(self._lane.name, base.name))
-        epoch = max(start, self._names.epoch_above(base))
-        configs = {key: value for key, value in base.configs.items() if key != POOL}
+    def _unwritten(self, name: str, topic_id: TopicId) -> Topic:
+        beneath = self.image.beneath(self._lane, name)
+        assert beneath is not None, f"there is nothing beneath {name!r} that has an id"
+        start = self.image.next_leader_epoch(overlay_name(self._lane.name, name))
+        epoch = max(start, self._names.epoch_above(beneath))
+        configs = {key: value for key, value in beneath.configs.items() if key != POOL}
         return Topic(
             topic_id=topic_id,
-            name=base.name,
-            partitions=(PartitionMeta(leader_epoch=epoch),) * len(base.partitions),
-            configs={**configs, **overlay_first_offset(base.name, self._lane.has_read_base)},
+            name=name,
+            partitions=(PartitionMeta(leader_epoch=epoch),) * len(beneath.partitions),
+            configs={**configs, **overlay_first_offset(name, self._lane.has_read_base)},
         )
 
 

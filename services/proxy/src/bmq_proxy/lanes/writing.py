@@ -16,6 +16,7 @@ from bmq_proxy.api import Route
 from bmq_proxy.calls import Answer, Call, Pending
 from bmq_proxy.handlers import k00_produce
 from bmq_proxy.lanes.overlays import Overlays
+from bmq_proxy.lanes.quotas import Pace
 from bmq_proxy.lanes.views import LaneView
 from bmq_proxy.proxy import Proxy
 
@@ -25,13 +26,16 @@ _Waiting = tuple[Call, Buffer, "asyncio.Future[Answer]"]
 class LaneProduce:
     """One lane's Produce requests. Each connection's start in the order in which they came."""
 
-    def __init__(self, proxy: Proxy, view: LaneView, overlays: Overlays, tasks: set[asyncio.Task[None]]) -> None:
-        """`proxy` sees the lane's own topics alone, `view` also those that a write would make. `tasks`: what is under
-        way, for who ends it.
+    def __init__(
+        self, proxy: Proxy, view: LaneView, overlays: Overlays, pace: Pace, tasks: set[asyncio.Task[None]]
+    ) -> None:
+        """`proxy` sees the lane's own topics alone, `view` also those that a write would make. `pace`: how much the
+        lane's clients may write. `tasks`: what is under way, for who ends it.
         """
         self._proxy = proxy
         self._view = view
         self._overlays = overlays
+        self._pace = pace
         self._waiting: dict[Hashable, deque[_Waiting]] = {}
         self._tasks = tasks
 
@@ -50,7 +54,7 @@ class LaneProduce:
                 raise
             is_all_there = False  # told in its turn
         if queue is None and is_all_there:
-            return k00_produce.begin(self._proxy, call, body)
+            return self._begin(call, body)
         answer: asyncio.Future[Answer] = self._proxy.loop.create_future()
         if queue is None:
             queue = self._waiting[call.origin] = deque()
@@ -108,9 +112,15 @@ class LaneProduce:
                 call.lease.let_go()
                 answer.cancel()
 
+    def _begin(self, call: Call, body: Buffer) -> Pending:
+        """Written in any case: what is over the lane's rate has its connection read no further for a while."""
+        self._pace.take(memoryview(body).nbytes)
+        call.throttle_ms = self._pace.throttle_ms()
+        return k00_produce.begin(self._proxy, call, body)
+
     def _start(self, call: Call, body: Buffer, answer: "asyncio.Future[Answer]") -> None:
         try:
-            pending = k00_produce.begin(self._proxy, call, body)
+            pending = self._begin(call, body)
         except Exception as error:  # noqa: BLE001 - told to whoever waits, as if it had not had to wait
             _refuse(answer, error)
         else:

@@ -5,6 +5,7 @@ a transition; that is `rebalance` and the operations.
 """
 
 from collections import Counter
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Final
 
@@ -355,6 +356,14 @@ class Group:
             or topic in self.topics
             or (lane_group(self.group_id) is not None and name_in_lane(topic) in self.topics)
         )
+
+    def consumes(self, topic: str, *, has_committed: Callable[[], bool]) -> bool:
+        """Whether it has members that consume the topic. Of such that are no consumers nobody knows but what was
+        committed.
+        """
+        if self.state is GroupState.EMPTY:
+            return False
+        return self.subscribes(topic) if self.protocol_type == CONSUMER_PROTOCOL_TYPE else has_committed()
 
     def rebalance_timeout_ms(self) -> int:
         """The longest of its members'."""

@@ -28,9 +28,16 @@ class GroupPart(NamedTuple):
     places: Sequence[Place] | None = None
 
 
-def commit(machine: GroupMachine, now: Now, request: Commit, ticket: Ticket) -> Effects:
+def commit(
+    machine: GroupMachine,
+    now: Now,
+    request: Commit,
+    ticket: Ticket,
+    *,
+    refusal_of: Callable[[NewOffset], Refusal | None] = lambda _: None,
+) -> Effects:
     """Stores offsets. Members must be of the current generation; a consumer without membership may commit to an empty
-    group alone.
+    group alone. `refusal_of`: why one cannot be taken for what its topic is.
     """
     effects = Effects()
     group = machine.find(request.group_id)
@@ -44,7 +51,7 @@ def commit(machine: GroupMachine, now: Now, request: Commit, ticket: Ticket) -> 
         and group.state in (GroupState.STABLE, GroupState.PREPARING_REBALANCE)
     ):
         machine.touch(group, request.member_id, now)
-    refusals = [_check_offset(machine, new) for new in request.offsets]
+    refusals = [_check_offset(machine, new) or refusal_of(new) for new in request.offsets]
     taken = [new for new, refusal in zip(request.offsets, refusals, strict=True) if refusal is None]
     # Of a partition that is named again and again one record is enough: the last that is not refused.
     last = {(new.topic, new.partition): new for new in taken}

@@ -42,6 +42,7 @@ class Refusal(Enum):
     STORED_TOO_MUCH = auto()
     STORED_TOO_FAST = auto()
     UNKNOWN_TOPIC = auto()
+    NOT_THE_LANES_TURN = auto()
     UNKNOWN_TOPIC_ID = auto()
     ASSIGNMENT_TOO_LARGE = auto()
     INVALID_REQUEST = auto()

@@ -25,6 +25,7 @@ from bmq_broker.coordinators.groups import offsets, timeouts
 from bmq_broker.coordinators.groups.appending import Appending, failure_of
 from bmq_broker.coordinators.groups.asked import STORED_WITHIN_S, Asked
 from bmq_broker.coordinators.groups.deadlines import Deadlines
+from bmq_broker.coordinators.groups.lane_commits import LaneCommits
 from bmq_broker.coordinators.groups.loading import load
 from bmq_broker.coordinators.groups.machine import Effects, GroupMachine, Memory
 from bmq_broker.coordinators.groups.requests import Now, Reply, Ticket
@@ -86,12 +87,16 @@ class GroupCoordinatorShard:
         failed: Callable[[BaseException], None] = lambda _: None,
         memory: Memory | None = None,
         turns: Turns | None = None,
+        lane_commits: LaneCommits | None = None,
     ) -> None:
-        """`memory`: what the groups of all coordinators of this broker take; `turns`: when they are written anew."""
+        """`memory`: what the groups of all coordinators of this broker take; `turns`: when they are written anew;
+        `lane_commits`: which offsets may be committed in lanes, None: all.
+        """
         self.partition = partition
         self.rng = rng
         self.settings = settings
         self.topics = topics
+        self.lane_commits = lane_commits
         self.failure: BaseException | None = None
         self.unknown_records = 0
         self._is_loaded = False

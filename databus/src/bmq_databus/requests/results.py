@@ -2,7 +2,7 @@
 
 import asyncio
 from collections import deque
-from dataclasses import dataclass
+from collections.abc import Callable
 from typing import Final
 
 from bmq_databus.producing.outcomes import Outcome
@@ -11,20 +11,17 @@ MESSAGE_EXTRA_BYTES: Final = 512
 """What a message takes in memory beside its line, about: lines may be very short."""
 
 
-@dataclass(slots=True)
-class _Slot:
-    size_bytes: int
-    outcome: Outcome | None = None
-
-
 class Results:
     """Messages are added in their order, settled in any, and taken in their order; one adds, and one takes."""
 
-    def __init__(self, *, bytes_max: int) -> None:
+    def __init__(self, *, bytes_max: Callable[[], int]) -> None:
+        """`bytes_max`: how much may be unanswered, whenever it is asked."""
         self._bytes_max = bytes_max
-        self._slots: deque[_Slot] = deque()
+        self._outcomes: deque[Outcome | None] = deque()
+        """None: not known yet."""
+        self._sizes_bytes: deque[int] = deque()
         self._first = 0
-        """The number of the first slot."""
+        """The number of the first of them."""
         self.unanswered_bytes = 0
         self._is_closed = False
         self._known = asyncio.Event()
@@ -33,7 +30,12 @@ class Results:
     def has_room(self, line_bytes: int) -> bool:
         """Whether a line more may be unanswered; one that is larger than all room may where nothing else is."""
         size_bytes = line_bytes + MESSAGE_EXTRA_BYTES
-        return not self.unanswered_bytes or self.unanswered_bytes + size_bytes <= self._bytes_max
+        return not self.unanswered_bytes or self.unanswered_bytes + size_bytes <= self._bytes_max()
+
+    @property
+    def left_bytes(self) -> int:
+        """How much more may be unanswered, lines and what each takes beside; below 0: nothing."""
+        return self._bytes_max() - self.unanswered_bytes
 
     async def room(self, line_bytes: int) -> None:
         """Returns when there is."""
@@ -50,20 +52,21 @@ class Results:
     @property
     def end(self) -> int:
         """The number behind the last message; the first has 0."""
-        return self._first + len(self._slots)
+        return self._first + len(self._outcomes)
 
     def add(self, line_bytes: int) -> None:
         """A message more."""
-        slot = _Slot(line_bytes + MESSAGE_EXTRA_BYTES)
-        self._slots.append(slot)
-        self.unanswered_bytes += slot.size_bytes
+        size_bytes = line_bytes + MESSAGE_EXTRA_BYTES
+        self._outcomes.append(None)
+        self._sizes_bytes.append(size_bytes)
+        self.unanswered_bytes += size_bytes
 
     def settle(self, number: int, outcome: Outcome) -> None:
         """What became of it."""
         at = number - self._first
-        if at >= len(self._slots):  # abandoned
+        if at >= len(self._outcomes):  # abandoned
             return
-        self._slots[at].outcome = outcome
+        self._outcomes[at] = outcome
         if at == 0:
             self._known.set()
 
@@ -74,7 +77,8 @@ class Results:
 
     def abandon(self) -> None:
         """Nothing more becomes known."""
-        self._slots.clear()
+        self._outcomes.clear()
+        self._sizes_bytes.clear()
         self.close()
 
     async def take(self) -> tuple[list[Outcome], int]:
@@ -84,11 +88,12 @@ class Results:
         while True:
             taken: list[Outcome] = []
             size_bytes = 0
-            while self._slots and (outcome := self._slots[0].outcome) is not None:
+            while self._outcomes and (outcome := self._outcomes[0]) is not None:
                 taken.append(outcome)
-                size_bytes += self._slots.popleft().size_bytes
-                self._first += 1
-            if taken or (self._is_closed and not self._slots):
+                self._outcomes.popleft()
+                size_bytes += self._sizes_bytes.popleft()
+            self._first += len(taken)
+            if taken or (self._is_closed and not self._outcomes):
                 return taken, size_bytes
             self._known.clear()
             await self._known.wait()

@@ -1,19 +1,21 @@
 """Requests that come again (draft-ietf-httpapi-idempotency-key-header): the same key has the same answer for a while,
 and nothing is written again.
 
-Answers live in memory. A channel has so many of so many bytes; the oldest give way to new ones before their time.
+Answers live in memory; those of a channel that accepts are on its disk, too, with what was accepted, and are read from
+there at the start. A channel has so many of so many bytes; the oldest give way to new ones before their time.
 """
 
 import hashlib
 import re
 from collections import OrderedDict
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Final, NamedTuple
 
 from bmq_databus import metrics
 from bmq_databus.channels.channel import Channel
 from bmq_databus.errors import DatabusError
+from bmq_databus.spool.frames import Once
 
 HEADER: Final = "idempotency-key"
 KEY_CHARS_MAX: Final = 255
@@ -22,6 +24,7 @@ BYTES_MAX: Final = 16 << 20
 """What one channel's keys and answers take."""
 EXTRA_BYTES: Final = 512
 """What an answer takes in memory beside its own bytes and its key's, about."""
+_TOPICS: Final = "*"
 _QUOTED: Final = re.compile(r'"((?:[\x20-\x21\x23-\x5b\x5d-\x7e]|\\["\\])*)"')
 _BARE: Final = re.compile(r"[\x21\x23-\x2b\x2d-\x7e]+")
 
@@ -73,14 +76,23 @@ class Idempotency:
         self._bytes_max = bytes_max
         self._of: dict[str, _OfChannel] = {}
 
+    def remember(self, channel: Channel, keys: Iterable[Once], *, now_ms: int) -> None:
+        """Keys of an earlier process, the oldest first. What is known already stays as it is."""
+        known = self._place(channel)
+        for one in keys:
+            left_s = min((one.until_ms - now_ms) / 1000, channel.idempotency_window_s)
+            if one.key not in known.answers and one.key not in known.under_way:
+                known.add(one.key, one.fingerprint, Answer(one.status, one.body), self._now_s() + left_s)
+        self._forget(channel.name, known)
+
     def kept(self, channel: Channel, key: str, fingerprint: bytes) -> Answer | None:
         """The answer that was given. Raises KeyReused, KeyUnderWay."""
-        known = self._of.setdefault(channel.name, _OfChannel())
+        known, at = self._place(channel), _at(channel, key)
         self._forget(channel.name, known)
-        if (under_way := known.under_way.get(key)) is not None:
+        if (under_way := known.under_way.get(at)) is not None:
             _check(under_way, fingerprint, key)
             raise KeyUnderWay(f"the first request with {HEADER} {key!r} is not answered yet: try again in a moment")
-        if (found := known.answers.get(key)) is None:
+        if (found := known.answers.get(at)) is None:
             return None
         _check(found.fingerprint, fingerprint, key)
         metrics.ANSWERED_AGAIN.labels(channel.name).inc()
@@ -89,19 +101,20 @@ class Idempotency:
     @contextmanager
     def first(self, channel: Channel, key: str, fingerprint: bytes) -> Iterator[Claim]:
         """While a request is under way for whose key there is no answer: see `kept`."""
-        known = self._of[channel.name]
-        known.under_way[key] = fingerprint
+        known, at = self._place(channel), _at(channel, key)
+        known.under_way[at] = fingerprint
         claim = Claim()
         try:
             yield claim
         finally:
-            del known.under_way[key]
+            del known.under_way[at]
             if claim.answer is not None:
-                size_bytes = len(key) + len(claim.answer.body) + EXTRA_BYTES
-                until_s = self._now_s() + channel.idempotency_window_s
-                known.answers[key] = _Kept(fingerprint, claim.answer, until_s, size_bytes)
-                known.size_bytes += size_bytes
+                known.add(at, fingerprint, claim.answer, self._now_s() + channel.idempotency_window_s)
                 self._forget(channel.name, known)
+
+    def _place(self, channel: Channel) -> "_OfChannel":
+        """Its keys'. Topics that are written by their names share one."""
+        return self._of.setdefault(channel.name if channel.is_declared else _TOPICS, _OfChannel())
 
     def _forget(self, name: str, known: "_OfChannel") -> None:
         """What is over, and what is too much."""
@@ -124,6 +137,12 @@ class _OfChannel:
         self.under_way: dict[str, bytes] = {}
         self.size_bytes = 0
 
+    def add(self, key: str, fingerprint: bytes, answer: Answer, until_s: float) -> None:
+        """One that is not there."""
+        size_bytes = len(key) + len(answer.body) + EXTRA_BYTES
+        self.answers[key] = _Kept(fingerprint, answer, until_s, size_bytes)
+        self.size_bytes += size_bytes
+
 
 def key_of(values: Sequence[str]) -> str | None:
     """The key of a request's headers of that name: a string of RFC 8941, or the same without quotes. Raises BadKey."""
@@ -145,6 +164,10 @@ def fingerprint_of(*parts: bytes) -> bytes:
         digest.update(len(part).to_bytes(8, "big"))
         digest.update(part)
     return digest.digest()
+
+
+def _at(channel: Channel, key: str) -> str:
+    return key if channel.is_declared else f"{channel.name}/{key}"
 
 
 def _check(known: bytes, fingerprint: bytes, key: str) -> None:

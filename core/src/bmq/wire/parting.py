@@ -1,0 +1,103 @@
+"""Parting a batch by what a header of its records says. Costs time per record and may decompress: for threads.
+
+A part holds the records that it has as they were, at the offsets behind its first one that they have in the batch, and
+has the batch's producer, sequence and last offset: so whoever numbers batches takes it for the whole, and readers find
+gaps in it, as Kafka's compaction leaves them.
+"""
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Final, NamedTuple
+
+from typing_extensions import Buffer
+
+from bmq.errors import BatchTooLarge, CorruptBatch
+from bmq.wire.batch_headers import LOG_APPEND_TIME_BIT, NO_TIMESTAMP, BatchHeader
+from bmq.wire.limits import BATCH_HEADERS_MAX
+from bmq.wire.records import Record, assembled, bounds, place_of, record_of, section_of
+
+Choose = Callable[[int, Sequence[bytes]], str]
+"""(a record's number in the batch, what the header says in it) to the name of its part; REST: the rest's."""
+REST: Final = ""
+
+
+class _Part(NamedTuple):
+    records: list[memoryview]
+    timestamps_ms: list[int]
+
+
+def parted(
+    batch: Buffer,
+    header: BatchHeader,
+    *,
+    wanted: str,
+    choose: Choose,
+    decompressed_bytes_max: int,
+    headers_max: int = BATCH_HEADERS_MAX,
+) -> Mapping[str, bytes] | None:
+    """The batch's parts by what `choose` says, the rest's among them, though that may have no record; None: all of it
+    is the rest's. `wanted` is the header's name in lower case; records without it are the rest's.
+
+    Raises CorruptBatch, BatchTooLarge (decompresses to more than the cap, or the records that may name one have more
+    headers than `headers_max`), UnsupportedCompression, and what `choose` raises.
+    """
+    if header.record_count != header.last_offset_delta + 1:
+        raise CorruptBatch(f"{header.record_count} records whose last offset delta is {header.last_offset_delta}")
+    section = section_of(batch, header, decompressed_bytes_max)
+    lower, name = bytes(section).lower(), wanted.encode()
+    if name not in lower:
+        return None
+    parts: dict[str, _Part] = {REST: _Part([], [])}
+    view = memoryview(section)
+    begin = 0
+    for number, (start, end) in enumerate(bounds(section, header)):
+        offset, timestamp_ms, position = place_of(section, start, end, header)
+        if offset != header.base_offset + number:
+            raise CorruptBatch(f"record {number} says offset delta {offset - header.base_offset}")
+        said: list[bytes] = []
+        if lower.find(name, position, end) >= 0:
+            record = record_of(section, start, end, header)
+            headers_max -= len(record.headers)
+            if headers_max < 0:
+                raise BatchTooLarge(f"a batch with too many headers: {number + 1} records have them all")
+            said = _said(record, wanted)
+        one = parts.setdefault(choose(number, said) if said else REST, _Part([], []))
+        one.records.append(view[begin:end])
+        one.timestamps_ms.append(timestamp_ms)
+        begin = end
+    return {name: _built(header, one) for name, one in parts.items()} if len(parts) > 1 else None
+
+
+def emptied(header: BatchHeader, *, max_timestamp_ms: int) -> bytes:
+    """A batch without its records, with all else that an owner judges it by but for the codec."""
+    return _assembled(header, [], attributes=header.attributes, max_timestamp_ms=max_timestamp_ms)
+
+
+def _said(record: Record, wanted: str) -> list[bytes]:
+    return [content or b"" for name, content in record.headers if name.isascii() and name.lower() == wanted]
+
+
+def _built(header: BatchHeader, part: _Part) -> bytes:
+    """The largest timestamp is that of its records, and never below the batch's first one, from which theirs are
+    counted.
+    """
+    largest_ms = max(part.timestamps_ms, default=NO_TIMESTAMP)
+    return _assembled(
+        header,
+        part.records,
+        attributes=header.attributes & ~LOG_APPEND_TIME_BIT,
+        max_timestamp_ms=max(header.base_timestamp_ms, largest_ms),
+    )
+
+
+def _assembled(header: BatchHeader, records: Sequence[memoryview], *, attributes: int, max_timestamp_ms: int) -> bytes:
+    return assembled(
+        b"".join(records),
+        base_offset=header.base_offset,
+        leader_epoch=header.leader_epoch,
+        attributes=attributes,
+        last_offset_delta=header.last_offset_delta,
+        base_timestamp_ms=header.base_timestamp_ms,
+        max_timestamp_ms=max_timestamp_ms,
+        producer=(header.producer_id, header.producer_epoch, header.base_sequence),
+        record_count=len(records),
+    )

@@ -1,0 +1,128 @@
+"""Which header names a record's lane, and which lanes it names."""
+
+from string import whitespace
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from bmq.config.topic_config import LANE_HEADER, validate
+from bmq.errors import InvalidConfig
+from bmq.naming.lane_choice import LaneChoice
+
+
+@pytest.mark.parametrize(
+    ("text", "choice"),
+    [
+        ("x-lane", LaneChoice("x-lane")),
+        ("X-Lane", LaneChoice("x-lane")),
+        ("baggage", LaneChoice("baggage")),
+        ("baggage:lane", LaneChoice("baggage", "lane")),
+        ("Baggage:Lane", LaneChoice("baggage", "Lane")),
+        ("!#$%&'*+-.^_`|~", LaneChoice("!#$%&'*+-.^_`|~")),
+        ("x" * 249, LaneChoice("x" * 249)),
+    ],
+)
+def test_a_header_or_a_member_of_baggage_names_lanes(text: str, choice: LaneChoice) -> None:
+    assert LaneChoice.parse(text) == choice
+    assert validate({LANE_HEADER: f" {text} "}) == {LANE_HEADER: text}
+
+
+NO_HEADERS = [
+    ":",
+    ":lane",
+    "x-lane:",
+    "x-lane:dev",
+    "baggage:",
+    "baggage:a b",
+    "baggage: lane",
+    "baggage:a,b",
+    "baggage:a;b",
+    "baggage:a=b",
+    "baggage:a:b",
+    "baggage:ü",
+    "x lane",
+    "x\tlane",
+    "x\nlane",
+    "x-läne",
+    "x-\N{KELVIN SIGN}",
+    "x" * 250,
+]
+
+
+@pytest.mark.parametrize("text", NO_HEADERS)
+def test_what_no_record_could_have_is_no_header(text: str) -> None:
+    with pytest.raises(InvalidConfig, match="write a header's name"):
+        LaneChoice.parse(text)
+    with pytest.raises(InvalidConfig, match=f"{LANE_HEADER}: .* names no header: write") as raised:
+        validate({LANE_HEADER: text})
+    assert "\n" not in str(raised.value)
+
+
+def test_a_topic_may_say_that_no_header_names_lanes() -> None:
+    assert validate({LANE_HEADER: ""}) == validate({LANE_HEADER: "  "}) == {LANE_HEADER: ""}
+    with pytest.raises(InvalidConfig):
+        LaneChoice.parse("")
+
+
+@given(st.text(max_size=20) | st.text(max_size=20).map("baggage:{}".format))
+def test_a_member_that_is_taken_can_be_named(text: str) -> None:
+    try:
+        choice = LaneChoice.parse(text)
+    except InvalidConfig:
+        return
+    content = f"{choice.member}=dev" if choice.member else "dev"
+    assert choice.names([content.encode()]) == {"dev"}
+
+
+@pytest.mark.parametrize(
+    ("contents", "names"),
+    [
+        ([], set()),
+        ([b"dev"], {"dev"}),
+        ([b" dev\t"], {"dev"}),
+        ([b"dev", b"dev "], {"dev"}),
+        ([b"dev", b"prod"], {"dev", "prod"}),
+        ([b"", b"  "], set()),
+        ([b"", b"dev"], {"dev"}),
+        ([b"d%65v"], {"d%65v"}),
+        ([b"a,b"], {"a,b"}),
+        ([b"d\xff"], {"d\\xff"}),
+    ],
+)
+def test_a_headers_content_is_the_lanes_name(contents: list[bytes], names: set[str]) -> None:
+    assert LaneChoice.parse("x-lane").names(contents) == names
+
+
+@pytest.mark.parametrize(
+    ("contents", "names"),
+    [
+        ([b"lane=dev"], {"dev"}),
+        ([b"user=ann,lane=dev,cart=7"], {"dev"}),
+        ([b"lane=dev;ttl=1;lane=prod"], {"dev"}),
+        ([b"user=ann;lane=prod , lane = dev ; x"], {"dev"}),
+        ([b"lane=d%65v"], {"dev"}),
+        ([b"lane=%64%65%76%20"], {"dev"}),
+        ([b"lane=a%2Cb"], {"a,b"}),
+        ([b"lane=%C3%BC"], {"ü"}),
+        ([b"lane=%FF"], {"\\xff"}),
+        ([b"lane=%zz"], {"%zz"}),
+        ([b"lane=a=b"], {"a=b"}),
+        ([b"lane=a,lane=b"], {"a", "b"}),
+        ([b"lane=a", b"lane=b"], {"a", "b"}),
+        ([b"lane=a", b"lane=a;p"], {"a"}),
+        ([b"lane", b"lane=", b"lane=%20", b"", b",,"], set()),
+        ([b"Lane=dev", b"lanes=dev", b"lan%65=dev", b"user=lane=dev"], set()),
+        ([b"\xff\x00=,;=,lane=dev"], {"dev"}),
+    ],
+)
+def test_a_member_of_baggage_is_the_lanes_name_without_properties_and_percent_encoding(
+    contents: list[bytes], names: set[str]
+) -> None:
+    assert LaneChoice.parse("baggage:lane").names(contents) == names
+
+
+@given(st.lists(st.binary(max_size=40), max_size=4), st.sampled_from(["x-lane", "baggage:lane"]))
+def test_whatever_a_record_says_names_are_neither_blank_nor_begin_or_end_so(contents: list[bytes], text: str) -> None:
+    names = LaneChoice.parse(text).names(contents)
+    assert all(name and name == name.strip(whitespace) for name in names)

@@ -1,0 +1,1 @@
+"""How applications write by gRPC (`bmq_databus/v1/databus.proto`)."""

@@ -1,0 +1,1 @@
+"""Channels: names of Databus that a Cluster has, and its sidecars follow."""
