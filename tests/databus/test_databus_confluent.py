@@ -10,7 +10,7 @@ from urllib.error import HTTPError
 from urllib.request import Request, urlopen
 
 import pytest
-from compat_server import Bmq
+from compat_server import Bmq, tool, tools_folder
 from confluent_kafka.admin import AdminClient
 from databus_process import CHANNELS, Databus
 from test_any_topic_written import made
@@ -197,3 +197,26 @@ def test_a_token_is_asked_for_in_the_same_shape(bmq: Bmq, tmp_path: Path) -> Non
         assert produced(sidecar, "orders", string("x"), **token)[1][0]["error_code"] == 200
     finally:
         sidecar.stop()
+
+
+def test_a_client_that_others_made_for_this_api(bmq: Bmq, sidecar: Databus) -> None:
+    tool("get", "rest-client")
+    bmq.start()
+    made(bmq, "free")
+    sidecar.start()
+    python = tools_folder() / "rest-client" / "bin" / "python"
+    command = [python, Path(__file__).with_name("rest_client.py"), f"http://{sidecar.address}", "free"]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=120, check=False)
+    assert done.returncode == 0, done.stderr
+    listed, cluster, *told, nowhere, another = map(json.loads, done.stdout.splitlines())
+    assert listed["data"] == [cluster]
+    assert [(one["error_code"], one["cluster_id"]) for one in told] == [(200, cluster["cluster_id"])] * 3
+    assert [one["value"]["type"] for one in told] == ["STRING", "JSON", "BINARY"]
+    assert nowhere.startswith("API error: 404") and '"error_code":40403' in nowhere
+    assert another.startswith("API error: 404") and "there is no cluster 'another' here" in another
+    found = {one.value(): (one.key(), one.headers()) for one in records(bmq, "free", 3)}
+    assert found == {
+        b"plain": (None, None),
+        b'{"of": ["JSON", 1]}': (b'"k"', [("from", b"rest")]),
+        b"\x00\x01\x02\xff": (b"k", None),
+    }
