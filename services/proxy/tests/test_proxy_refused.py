@@ -17,7 +17,7 @@ from bmq.errors import BatchTooLarge, CorruptBatch, NotReady, PartitionStopped, 
 from bmq.values import TopicId, TopicPartition
 from bmq.wire.error_codes import ErrorCode
 from bmq.wire.records import Record, build_batch
-from bmq_proxy.refused import NAME_CHARS_MAX, RefusedBatches
+from bmq_proxy.refused import NAME_CHARS_MAX, WAITED_FOR_S, RefusedBatches
 from bmq_proxy.settings import ProxySettings
 
 UNKNOWN, AGAIN, OUT_OF_ORDER = (
@@ -96,7 +96,7 @@ def test_what_is_still_to_begin_when_its_connection_ends_does_not_overtake_what_
 
 
 def test_what_is_refused_after_its_connection_is_over_is_not_noted() -> None:
-    refused, origin = RefusedBatches(), Origin()
+    refused, origin = RefusedBatches(lambda: 0.0), Origin()
     refused.note(origin, ("orders", 0), of_producer(0), NotReady("not now"))
     origin.is_over = True
     refused.left(origin)
@@ -207,7 +207,7 @@ def test_a_batch_whose_time_is_up_is_not_overtaken() -> None:
 
 def noted(*sequences: int, epoch: int = 0) -> tuple[RefusedBatches, Callable[..., bool]]:
     origin, place = Origin(), ("orders", 0)
-    refused = RefusedBatches()
+    refused = RefusedBatches(lambda: 0.0)
     for sequence in sequences:
         refused.note(origin, place, of_producer(sequence, epoch=epoch), NotReady("not now"))
 
@@ -240,6 +240,29 @@ def test_a_producer_that_begins_a_new_epoch_is_not_waited_for() -> None:
     assert not refused
 
 
+def test_a_batch_that_came_over_another_connection_is_not_waited_for_for_ever() -> None:
+    now_s, origin, place = 5.0, Origin(), ("orders", 0)
+    refused = RefusedBatches(lambda: now_s)
+
+    def admits(sequence: int) -> bool:
+        try:
+            refused.check(origin, place, of_producer(sequence))
+        except NotReady:
+            return False
+        return True
+
+    refused.note(origin, place, of_producer(3), NotReady("not now"))
+    now_s += WAITED_FOR_S - 1
+    assert not admits(4)
+    refused.note(origin, place, of_producer(4), NotReady("not now"))
+    refused.note(origin, place, of_producer(3), NotReady("not now"))  # it came again
+    now_s += WAITED_FOR_S - 1
+    assert not admits(4)
+    now_s += 1
+    assert admits(4)
+    assert not refused
+
+
 def remembered(refused: RefusedBatches, origin: Origin, indexes: int) -> list[int]:
     """Of which partitions a batch is held up behind one that was refused."""
     held_up = []
@@ -252,7 +275,7 @@ def remembered(refused: RefusedBatches, origin: Origin, indexes: int) -> list[in
 
 
 def test_a_connection_that_has_more_than_it_may_forgets_its_oldest() -> None:
-    refused, one = RefusedBatches(per_connection=2), Origin()
+    refused, one = RefusedBatches(lambda: 0.0, per_connection=2), Origin()
     for index in range(5):
         refused.note(one, ("orders", index), of_producer(0), NotReady("not now"))
     assert remembered(refused, one, 5) == [3, 4]
@@ -260,7 +283,7 @@ def test_a_connection_that_has_more_than_it_may_forgets_its_oldest() -> None:
 
 
 def test_an_address_that_has_most_forgets_its_own_where_all_have_more_than_they_may() -> None:
-    refused = RefusedBatches(per_connection=4, per_proxy=10)
+    refused = RefusedBatches(lambda: 0.0, per_connection=4, per_proxy=10)
     strangers = [Origin("10.0.0.2") for _ in range(5)]
     for one in strangers:
         for index in range(5):
@@ -281,7 +304,7 @@ def test_an_address_that_has_most_forgets_its_own_where_all_have_more_than_they_
 
 
 def test_what_no_client_sends_again_or_no_producer_counts_is_not_noted() -> None:
-    refused, origin = RefusedBatches(), Origin()
+    refused, origin = RefusedBatches(lambda: 0.0), Origin()
     tp = TopicPartition(TopicId(UUID(int=1)), 0)
     refused.note(origin, tp, build_batch([Record(0, 1_000, None, b"x")]), NotReady("not now"))
     refused.note(origin, tp, of_producer(0), BatchTooLarge("10 bytes are the limit"))

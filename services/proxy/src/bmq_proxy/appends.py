@@ -155,7 +155,7 @@ class Appends:
         """Those that have something on its way or waiting."""
         self._timers: Counter[Hashable] = Counter()
         """How many of them wait to send something again, by address."""
-        self.refused = RefusedBatches()
+        self.refused = RefusedBatches(self._loop.time)
         """What clients have to send again, by connection and partition."""
         self._is_closed = False
         self._unsubscribe = metadata.subscribe(self._image_changed)

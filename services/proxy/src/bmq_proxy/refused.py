@@ -5,10 +5,11 @@ Clients send the next batches before they know what became of the first one. An 
 takes any batch of it for the first: one that overtook another would leave that one refused for good, and the client
 would have to give up its numbers and its order. So whoever refuses a batch in a way that clients send it again says so
 here in the same moment, and each batch that arrives is looked up. Remembered for each connection, because a client that
-connects again sends what has no answer in order. Pure.
+connects again sends what has no answer in order; and not for ever, because one that goes on over another connection may
+have sent the batch there, and come back. Pure.
 """
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any, Final, NamedTuple
 
 from typing_extensions import Buffer
@@ -24,6 +25,10 @@ PER_PROXY: Final = 100_000
 """What is remembered. A connection that comes to have more forgets its oldest; where all together do, the address that
 has most does.
 """
+WAITED_FOR_S: Final = 60.0
+"""So long after it was last refused it is not coming over this connection any more. Who has not heard of the refusal by
+then, and so still sends what it had ready to follow, has closed the connection: clients wait for an answer for 30 s
+(Java's `request.timeout.ms`) to 60 s (librdkafka's `socket.timeout.ms`); and they send batches for twice as long."""
 NAME_CHARS_MAX: Final = 249
 """No topic has a longer name, so none will come to be there."""
 _SEQUENCES: Final = 2**31
@@ -38,18 +43,23 @@ class _First(NamedTuple):
 
     epoch: int
     sequence: int
+    until_s: float
+    """It is waited for."""
 
 
 class RefusedBatches:
     """One proxy's. False while nothing is remembered."""
 
-    __slots__ = ("_addresses", "_counts", "_per_connection", "_per_proxy")
+    __slots__ = ("_addresses", "_counts", "_now_s", "_per_connection", "_per_proxy")
 
-    def __init__(self, *, per_connection: int = PER_CONNECTION, per_proxy: int = PER_PROXY) -> None:
+    def __init__(
+        self, now_s: Callable[[], float], *, per_connection: int = PER_CONNECTION, per_proxy: int = PER_PROXY
+    ) -> None:
         self._addresses: dict[str, dict[Origin, dict[tuple[Named, int], _First]]] = {}
         """By address and connection, those first that have had something for longest."""
         self._counts: Fullest[str] = Fullest()
         """How much each address has."""
+        self._now_s = now_s
         self._per_connection = per_connection
         self._per_proxy = per_proxy
 
@@ -86,12 +96,12 @@ class RefusedBatches:
             return
         # Looked up anew: what was forgotten may have been all that it had.
         self._addresses.setdefault(origin.peer, {}).setdefault(origin, {})[key] = _First(
-            header.producer_epoch, header.base_sequence
+            header.producer_epoch, header.base_sequence, self._now_s() + WAITED_FOR_S
         )
 
     def check(self, origin: Origin | None, place: Named, records: Buffer) -> None:
         """A batch has come: the one that was waited for is waited for no more. Raises NotReady for one that is numbered
-        behind it.
+        behind it, as long as that may come.
         """
         own = None if origin is None else self._addresses.get(origin.peer, {}).get(origin)
         if origin is None or not own:
@@ -103,7 +113,8 @@ class RefusedBatches:
         first = own.get((place, header.producer_id))
         if first is None or header.producer_epoch < first.epoch:
             return
-        if header.producer_epoch > first.epoch or header.base_sequence == first.sequence:
+        is_awaited = header.base_sequence != first.sequence and self._now_s() < first.until_s
+        if header.producer_epoch > first.epoch or not is_awaited:
             self._forget(origin, (place, header.producer_id))
         elif is_behind(header.base_sequence, first.sequence):
             raise NotReady(
