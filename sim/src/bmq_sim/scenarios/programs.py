@@ -231,6 +231,8 @@ class Programs:
         self._run("falling-reader", self._falling.consume())
         self._run("falling-disturber", self._falling.disturb())
         self._run("falling-between", self._falling.consume_between())
+        watcher = self._falling.watcher(self._client("falling-watcher"), self._rest("routes"))
+        self._run("falling-watcher", watcher.run())
 
     async def _start_operating(self) -> None:
         client, rest, pause_s = (

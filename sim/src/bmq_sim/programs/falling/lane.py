@@ -14,6 +14,7 @@ from bmq_sim.programs.falling.batches import found_in
 from bmq_sim.programs.falling.belonging import MemberOfLane
 from bmq_sim.programs.falling.ledger import LANE, PARENT, PARENTS_GROUP, PARTITIONS, TOPIC, Ledger
 from bmq_sim.programs.falling.lone import LoneConsumer
+from bmq_sim.programs.falling.watching import Watcher
 from bmq_sim.programs.falling.writing import BASES_OWN, CHOSEN, delete_some, remake_base, write, write_by_header
 from bmq_sim.rest import Rest
 
@@ -121,6 +122,10 @@ class FallingLane:
                 self._remakes = False
             elif self._deletes:
                 await delete_some(self._writer, self._ledger)
+
+    def watcher(self, client: SimClient, rest: Rest) -> Watcher:
+        """Who asks where its messages go."""
+        return Watcher(client, self._history, rest, self._ledger)
 
     async def check(self) -> None:
         """Waits until all that nobody handled is in the base, and says what is wrong."""

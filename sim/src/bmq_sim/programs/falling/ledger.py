@@ -30,6 +30,8 @@ class Ledger:
         self._maybe: set[bytes] = set()
         """Messages of which nobody can tell whether they are handled, or gone."""
         self._deleted_below = [0] * PARTITIONS
+        self.base_stays = True
+        """Whether the base's topic is the first one."""
 
     def next_value(self) -> bytes:
         """A new message's."""
@@ -71,6 +73,7 @@ class Ledger:
 
     def base_deleted(self) -> None:
         """All that went on so far is being deleted, or was."""
+        self.base_stays = False
         self._maybe.update(self._offsets)
 
     def missing(self, base: Collection[bytes]) -> list[bytes]:
