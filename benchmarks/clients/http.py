@@ -10,6 +10,8 @@ _HEAD_END: Final = b"\r\n\r\n"
 _LENGTH: Final = re.compile(rb"(?i)\r\ncontent-length: (\d+)")
 _LAST_LINE: Final = b'{"end":'
 _RESULT: Final = b'"status":20'
+_CODE, _FINE = b'"error_code":', b'"error_code":200'
+"""Of a record, as Confluent's REST API tells it with a status that says nothing of it."""
 
 
 def post(path: str, body: bytes, *, media: str) -> bytes:
@@ -53,7 +55,8 @@ class ClosedLoop(asyncio.Protocol):
             return
         now_s = perf_counter()
         self.took_s.append(now_s - self._sent_s)
-        if not received.startswith(b"HTTP/1.1 20") or received.startswith(b"HTTP/1.1 207"):
+        is_refused = _CODE in received and _FINE not in received
+        if is_refused or not received.startswith(b"HTTP/1.1 20") or received.startswith(b"HTTP/1.1 207"):
             self.failures.append(bytes(received[:300]))
         received.clear()
         if now_s < self._until_s:

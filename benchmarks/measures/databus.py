@@ -45,19 +45,23 @@ def measure(plan: Plan) -> Iterator[Row]:
             topics.create(bmq, topic, partitions=4, retention_bytes=1 << 30)
         direct = [_direct(plan, bmq) for _ in range(plan.rounds)]
         for channel in ACKNOWLEDGEMENTS:
-            yield from _one(plan, sidecar, channel)
+            value = os.urandom(RECORD_BYTES // 2).hex().encode()
+            one = post(_path(channel), value, media="text/plain")
+            yield from _one(plan, sidecar, f"{channel}, one message a request", one, target=TARGETS["one"])
             yield _many(plan, sidecar, channel, "hundreds", direct)
             yield _many(plan, sidecar, channel, "stream", direct)
+        record = json.dumps({"value": {"type": "STRING", "data": value.decode()}}).encode()
+        of_rest = post("/v3/clusters/any/topics/durable/records", record, media="application/json")
+        yield from _one(plan, sidecar, "durable, one record a request of Confluent's REST API", of_rest)
         yield _row(plan, "RSS", "after that", "MiB", [sidecar.rss_bytes / MIB], target=RSS_MIB_MAX, at_least=False)
         yield _large(plan, sidecar)
     yield _outage(plan)
 
 
-def _one(plan: Plan, sidecar: Databus, channel: str) -> Iterator[Row]:
-    request = post(_path(channel), os.urandom(RECORD_BYTES // 2).hex().encode(), media="text/plain")
+def _one(plan: Plan, sidecar: Databus, what: str, request: bytes, *, target: float | None = None) -> Iterator[Row]:
     rates, p50_ms, p99_ms, cpu_us = [], [], [], []
     for turn in range(-1, plan.rounds):
-        plan.say(f"databus, {channel}, one message a request: round {turn + 1}")
+        plan.say(f"databus, {what}: round {turn + 1}")
         before_s, began_s = sidecar.cpu_s, monotonic()
         took_s = uvloop.run(closed_loops(sidecar.port, request, connections=WRITERS, seconds=plan.phase_s))
         seconds, used_s = monotonic() - began_s, sidecar.cpu_s - before_s
@@ -68,9 +72,9 @@ def _one(plan: Plan, sidecar: Databus, channel: str) -> Iterator[Row]:
             p99_ms.append(took_s[len(took_s) * 99 // 100] * 1000)
             cpu_us.append(used_s / len(took_s) * 1e6)
     beside = f"{WRITERS} connections, {statistics.median(cpu_us):.0f} µs of the sidecar's processor each"
-    yield _row(plan, f"{channel}, one message a request", "1 KiB", "/s", rates, target=TARGETS["one"], beside=beside)
+    yield _row(plan, what, "1 KiB", "/s", rates, target=target, beside=beside)
     spread = f"p99 {statistics.median(p99_ms):.1f} ms"
-    yield _row(plan, f"{channel}, one message a request, p50", "1 KiB", "ms", p50_ms, beside=spread)
+    yield _row(plan, f"{what}, p50", "1 KiB", "ms", p50_ms, beside=spread)
 
 
 def _many(plan: Plan, sidecar: Databus, channel: str, way: str, direct: list[float]) -> Row:
