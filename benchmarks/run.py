@@ -23,6 +23,7 @@ from benchmarks.measures import (
     fairness,
     idle,
     join,
+    lanes,
     linger_cost,
     metadata_load,
     move,
@@ -50,6 +51,7 @@ TOPICS: dict[str, Callable[[Plan], Iterator[Row]]] = {
     "fairness": fairness.measure,
     "restart": restart.measure,
     "databus": databus.measure,
+    "lanes": lanes.measure,
 }
 CLUSTER_TOPICS: dict[str, Callable[[Plan], Iterator[Row]]] = {
     "move": move.measure,
