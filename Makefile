@@ -32,7 +32,7 @@ test: setup lint types ## what has to be green, for people who wait: lint, types
 verify: setup .cache/tools/complete .cache/spark/complete ## the rest: all clients and stores, jobs, processes that are killed, chaos, Kubernetes, measures, planted bugs, what no seed runs
 	+$(MAKE) --no-print-directory --jobs 2 --output-sync=line .verify-on-kubernetes .verify-beside
 	$(BIN)/pytest $(BESIDE) -m "measures and memory" tests/abuse
-	$(BIN)/pytest -m "measures and not memory" tests
+	$(BIN)/pytest -m "measures and not memory" tests $(UNIT_TESTS)
 
 # These wait more than they compute, and take longest: all else but measures goes on beside them, and gives way. With
 # ON_KUBERNETES=FILE somebody has begun them, and what became of them is in FILE.log and FILE.status.

@@ -138,6 +138,7 @@ FLOODS: Final = {
 }
 
 
+@pytest.mark.measures
 @pytest.mark.parametrize("flood", list(FLOODS))
 def test_what_forty_strangers_send_at_once_holds_the_loop_for_a_moment(node: AbusedNode, flood: str) -> None:
     assert asked(node, "/v1/topics")[0] == 200
@@ -218,6 +219,7 @@ def _bodies(schemas: dict[str, Any], schema: dict[str, Any]) -> Iterator[Any]:
             yield {"name": "x", field: value}
 
 
+@pytest.mark.measures
 def test_no_page_costs_much_more_than_its_request_is_long(node: AbusedNode) -> None:
     found = []
     count = 0

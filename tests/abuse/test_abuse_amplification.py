@@ -57,6 +57,7 @@ def answered_bytes(node: AbusedNode, abuse: Abuse) -> int:
             return 0
 
 
+@pytest.mark.measures
 @pytest.mark.timeout(3_600 if LARGE else 300)
 @pytest.mark.parametrize("api_key", API_KEYS, ids=lambda key: SERVED[key].name)
 def test_no_request_costs_much_more_than_it_is_long(node: AbusedNode, api_key: int) -> None:

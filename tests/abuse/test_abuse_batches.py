@@ -73,6 +73,7 @@ CASES: Final = {
 }
 
 
+@pytest.mark.measures
 @pytest.mark.parametrize("case", list(CASES))
 def test_one_request_of_batches_that_are_dear_to_prove_does_not_hold_the_loop(node: AbusedNode, case: str) -> None:
     topic, batches = CASES[case]
@@ -84,6 +85,7 @@ def test_one_request_of_batches_that_are_dear_to_prove_does_not_hold_the_loop(no
     assert node.longest_turn_s() < may_hold_s(TURN_S_MAX), f"{len(frame)} bytes"
 
 
+@pytest.mark.measures
 def test_wide_produce_requests_of_many_connections_are_not_begun_in_one_turn(node: AbusedNode) -> None:
     frame = produce("lengths", [build_batch([Record(0, 1_000, None, b"one")])] * PARTITIONS)
     clients = [BareClient(node.kafka) for _ in range(40)]

@@ -44,6 +44,7 @@ def by_id(lane: int, number: int) -> bytes:
     return framed(3, 12, asked, correlation_id=lane, client_id=f"lane=l{lane}")
 
 
+@pytest.mark.measures
 def test_clients_of_sixty_lanes_that_ask_at_once_after_a_topic_was_made_do_not_hold_the_loop(node: AbusedNode) -> None:
     turns_s = []
     for attempt in range(TRIES):

@@ -56,6 +56,7 @@ CASES: Final = {
 }
 
 
+@pytest.mark.measures
 @pytest.mark.parametrize("case", list(CASES))
 def test_one_request_for_as_many_partitions_as_there_may_be_does_not_hold_the_loop(node: AbusedNode, case: str) -> None:
     frame = produce(CASES[case])

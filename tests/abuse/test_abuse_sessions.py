@@ -38,6 +38,7 @@ def fetch(client: BareClient, session_id: int, epoch: int, names: Sequence[str],
     return client.ask(1, 11, {**asked, "topics": [{"topic": name, "partitions": each} for name in names]})
 
 
+@pytest.mark.measures
 def test_a_session_that_grows_by_steps_makes_no_small_request_hold_everybody_up(node: AbusedNode) -> None:
     most = Limits().fetch_partitions_max
     names = [f"grown-{n}" for n in range(most // GROWS_BY)]
@@ -82,6 +83,7 @@ def test_no_session_remembers_names_that_no_topic_can_have(node: AbusedNode) -> 
     assert node.ask(lambda: len(node.node.proxy.proxy.sessions)) == 0
 
 
+@pytest.mark.measures
 def test_a_fetch_of_many_partitions_that_are_not_open_yet_holds_nobody_up(node: AbusedNode) -> None:
     most = Limits().fetch_partitions_max
     node.have_topics(dict.fromkeys(UNOPENED, most // len(UNOPENED)))

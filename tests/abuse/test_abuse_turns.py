@@ -70,6 +70,7 @@ def all_at_once(node: AbusedNode, frame: bytes) -> float:
     return node.longest_turn_s()
 
 
+@pytest.mark.measures
 @pytest.mark.parametrize("api_key", DENSE, ids=lambda key: SERVED[key].name)
 def test_a_hundred_requests_that_are_decoded_at_once_hold_the_loop_for_a_moment(
     node: AbusedNode, api_key: int, monkeypatch: pytest.MonkeyPatch
@@ -81,6 +82,7 @@ def test_a_hundred_requests_that_are_decoded_at_once_hold_the_loop_for_a_moment(
     assert longest_s[-1] < may_hold_s(TURN_S_MAX), longest_s
 
 
+@pytest.mark.measures
 def test_ten_thousand_refused_configurations_cost_little_whatever_they_are_called(node: AbusedNode) -> None:
     """Each with its hint: where that compared letters in their order, such a name took half a ms."""
 

@@ -29,6 +29,7 @@ def node(tmp_path_factory: pytest.TempPathFactory) -> Iterator[AbusedNode]:
         gc.set_threshold(*thresholds)
 
 
+@pytest.mark.measures
 def test_ten_thousand_partitions_in_each_request_of_a_consumer(node: AbusedNode) -> None:
     with BareClient(node.kafka) as client:
         wanted = {"name": "wide", "num_partitions": WIDE, "replication_factor": 1, "assignments": [], "configs": []}
@@ -78,6 +79,7 @@ def test_ten_thousand_partitions_in_each_request_of_a_consumer(node: AbusedNode)
         assert node.longest_turn_s() < may_hold_s(TURN_S_MAX)
 
 
+@pytest.mark.measures
 def test_thousands_of_topics_are_made_listed_described_and_deleted_by_one_client(node: AbusedNode) -> None:
     names = [f"t{n}" for n in range(TOPICS)]
     with BareClient(node.kafka) as client:
