@@ -31,6 +31,24 @@ MAIN_CLIENTS: Final = ("folder-aiokafka", "folder-confluent-kafka", "folder-kafk
 STORES_APART: Final = ("minio", "versitygw", "azurite", "gcs")
 
 
+def pytest_configure(config: pytest.Config) -> None:
+    """A run may take an hour, and be cut off: what failed is told at once."""
+    if not hasattr(config, "workerinput"):  # the process that tells, not one of those that run tests
+        config.pluginmanager.register(_ToldAtOnce(config), "told-at-once")
+
+
+class _ToldAtOnce:
+    def __init__(self, config: pytest.Config) -> None:
+        self._config = config
+
+    def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
+        terminal = self._config.pluginmanager.get_plugin("terminalreporter")
+        if report.failed and terminal is not None:
+            crash = getattr(report.longrepr, "reprcrash", None)
+            why = crash.message if crash is not None else report.longreprtext
+            terminal.write_line(f"\n{report.nodeid} failed ({report.when}): {why.strip().splitlines()[0]}")
+
+
 def pytest_collection_finish() -> None:
     """As a node does once it is loaded: else a tenth of a run is the garbage collector's."""
     settle()
