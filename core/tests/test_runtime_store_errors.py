@@ -91,7 +91,11 @@ async def with_server(
 
     async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         writers.append(writer)
-        head = await reader.readuntil(b"\r\n\r\n")
+        try:
+            head = await reader.readuntil(b"\r\n\r\n")
+        except asyncio.IncompleteReadError as error:  # its time was over before it was sent
+            requests.append(error.partial)
+            return
         requests.append(head)
         for line in head.lower().split(b"\r\n"):
             if line.startswith(b"content-length:"):

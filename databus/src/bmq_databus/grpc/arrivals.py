@@ -17,8 +17,8 @@ AT_ONCE: Final = 16
 """So many come at a time: of 4 MiB each."""
 WITHIN_S: Final = 30.0
 """One comes within so long…"""
-WHILE_OTHERS_WAIT_S: Final = 0.1
-"""…and within so long where others wait for its place."""
+WHILE_OTHERS_WAIT_S: Final = 0.25
+"""…and within so long where others wait for its place: a small one comes at once, but for a processor that is busy."""
 PLACE_WITHIN_S: Final = 10.0
 
 
