@@ -6,6 +6,7 @@ import asyncio
 from collections.abc import Mapping
 from random import Random
 
+import pytest
 from controllers_in_memory import Controllers, SimBroker
 
 from bmq.metadata.image import Image
@@ -271,6 +272,38 @@ def test_a_broker_with_a_wrong_clock_keeps_what_it_has_and_gets_nothing_until_it
         assert controllers.leader().troubles == {}
         await create(controllers, NewTopic(name="c", partitions=3))
         assert (await controllers.image()).owned_counts[NodeId(11)] > 3
+
+    run(main(), loop=loop)
+
+
+@pytest.mark.parametrize("by", ["clock", "drain"])
+@pytest.mark.parametrize("is_first", [True, False])
+def test_what_is_made_while_the_only_broker_comes_back_into_use_has_an_owner(by: str, is_first: bool) -> None:
+    """What nobody may have when it is decided about, and is durable when nobody comes for it any more."""
+    loop = VirtualLoop()
+
+    async def main() -> None:
+        controllers, brokers = await started(loop, 11)
+
+        async def use(again: bool) -> None:
+            if by == "clock":
+                brokers[11].clock_differs = not again
+                await brokers[11].beat()
+            elif again:
+                await controllers.ask(lambda controller: controller.cordon(NodeId(11), False))
+            else:
+                await controllers.ask(lambda controller: controller.drain(NodeId(11)))
+
+        for number in range(60):
+            await use(again=False)
+            steps = [create(controllers, NewTopic(name=f"t{number}", partitions=1)), use(again=True)]
+            first, second = steps if is_first else reversed(steps)
+            begun = asyncio.ensure_future(first)
+            await asyncio.sleep(number / 1000)
+            await second
+            await begun
+            assert (await controllers.image()).owned_counts == {11: number + 1}
+            assert controllers.leader().avoided == frozenset()
 
     run(main(), loop=loop)
 

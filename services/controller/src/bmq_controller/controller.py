@@ -3,7 +3,7 @@
 import asyncio
 import contextlib
 from collections import defaultdict
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from copy import copy
 from functools import partial
 from typing import Final, Protocol, TypeVar
@@ -432,7 +432,8 @@ class LeadingController:
         avoid = self.avoided - {beat.node_id} if takes_again else self.avoided
         decide = partial(node_machine.heartbeat, beat=beat, is_drained=is_drained, takes_again=takes_again, avoid=avoid)
         try:
-            says_nothing = not decide(self._leader.image).records
+            # Where it was avoided, what is on its way into the log may have nobody: it is decided about behind that.
+            says_nothing = not (decide(self._leader.image).records or takes_again)
         except Fenced:
             says_nothing = False  # said only by who certainly leads: `operate` makes sure
         else:
@@ -441,13 +442,14 @@ class LeadingController:
             if "broker" in self._leader.image.nodes[beat.node_id].roles:
                 self._loads.reported((beat.node_id, beat.broker_epoch), beat.loads, _now_ms())
         try:
-            if not says_nothing:
+            if takes_again:
+                with _taken_out(self._off_time, beat.node_id) as taken_out:
+                    await self._leader.operate("heartbeat", taken_out(decide), first=True)
+            elif not says_nothing:
                 await self._leader.operate("heartbeat", decide, first=True)
         except Fenced:
             metrics.HEARTBEATS.labels("fenced").inc()
             raise
-        if takes_again:  # not before it has them: nobody else comes for them, and a heartbeat may fail
-            self._off_time.pop(beat.node_id, None)
         metrics.HEARTBEATS.labels("ok").inc()
         return HeartbeatReply(lease_ms=int(self._leader.settings.lease_s * 1000), position=self._leader.image.position)
 
@@ -466,9 +468,12 @@ class LeadingController:
 
     async def cordon(self, node_id: NodeId, cordoned: bool) -> None:
         """Gives the node no new partitions, or does so again. Who may have partitions again is no longer drained."""
-        await self._operate("cordon", lambda image: node_machine.cordon(image, node_id, cordoned=cordoned))
-        if not cordoned:
-            self._draining.pop(node_id, None)
+        decide = partial(node_machine.cordon, node_id=node_id, cordoned=cordoned)
+        if cordoned:
+            await self._operate("cordon", decide)
+            return
+        with _taken_out(self._draining, node_id) as taken_out:
+            await self._operate("cordon", taken_out(decide))
 
     async def metadata_poll(self, after_position: int, wait_ms: int) -> list[bytes]:
         """The log's entries above `after_position`, from memory; waits for one, not longer than `wait_ms`."""
@@ -521,6 +526,30 @@ class LeadingController:
     def _cluster(self, image: Image) -> dict[str, str]:
         """The cluster's configuration that was set: while it runs before the command line's."""
         return {**self._leader.settings.cluster_configs, **image.configs.get(("broker", ""), {})}
+
+
+@contextlib.contextmanager
+def _taken_out(
+    avoided: dict[NodeId, BrokerEpoch], node_id: NodeId
+) -> Iterator[Callable[[Callable[[Image], Decision[T]]], Callable[[Image], Decision[T]]]]:
+    """Makes a decision one by which the node is avoided no more: what is decided behind it may give it partitions, and
+    what was before it finds those that nobody got. It is avoided again where that does not become durable.
+    """
+    was = avoided.get(node_id)
+
+    def taken_out(decide: Callable[[Image], Decision[T]]) -> Callable[[Image], Decision[T]]:
+        def decided(image: Image) -> Decision[T]:
+            avoided.pop(node_id, None)
+            return decide(image)
+
+        return decided
+
+    try:
+        yield taken_out
+    except BaseException:
+        if was is not None:
+            avoided.setdefault(node_id, was)
+        raise
 
 
 def _now_ms() -> int:
