@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from bmq.config.topic_config import LANE_HEADER, validate
 from bmq.errors import InvalidConfig
-from bmq.naming.lane_choice import LaneChoice
+from bmq.naming.lane_choice import LaneChoice, TooMuchBaggage
 
 
 @pytest.mark.parametrize(
@@ -88,6 +88,9 @@ def test_a_member_that_is_taken_can_be_named(text: str) -> None:
         ([b"d%65v"], {"d%65v"}),
         ([b"a,b"], {"a,b"}),
         ([b"d\xff"], {"d\\xff"}),
+        ([b" " * 253 + b"dev"], {"dev"}),
+        ([b" " * 253 + b"dev "], {"dev..."}),
+        ([b"\xff" * 20_000_000], {"\\xff" * 256 + "..."}),
     ],
 )
 def test_a_headers_content_is_the_lanes_name(contents: list[bytes], names: set[str]) -> None:
@@ -120,6 +123,22 @@ def test_a_member_of_baggage_is_the_lanes_name_without_properties_and_percent_en
     contents: list[bytes], names: set[str]
 ) -> None:
     assert LaneChoice.parse("baggage:lane").names(contents) == names
+
+
+@pytest.mark.parametrize(
+    ("contents", "told"),
+    [
+        ([b"," * 64], "has more than 64 members"),
+        ([b","] * 33, "has more than 64 members"),
+        ([b"," * 20_000_000], "has more than 8,192 bytes"),
+        ([b"lane=dev" + b" " * 4_000, b" " * 8_192], "has more than 8,192 bytes"),
+    ],
+)
+def test_baggage_that_nobody_has_to_pass_on_is_not_looked_through(contents: list[bytes], told: str) -> None:
+    with pytest.raises(TooMuchBaggage, match=told):
+        LaneChoice.parse("baggage:lane").names(contents)
+    assert LaneChoice.parse("baggage:lane").names([b"lane=dev" + b"," * 63]) == {"dev"}
+    assert LaneChoice.parse("x-lane").names(contents)  # as a content it is a name
 
 
 @given(st.lists(st.binary(max_size=40), max_size=4), st.sampled_from(["x-lane", "baggage:lane"]))

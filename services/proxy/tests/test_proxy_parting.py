@@ -119,6 +119,7 @@ def told_wrong(message: Any) -> list[tuple[int, str]]:
         ([(b"0", None), (b"1", "nowhere")], 1, "there is no lane 'nowhere'"),
         ([(b"0", "dev"), (b"1", "Not/Legal")], 1, "there is no lane 'Not/Legal'"),
         ([(b"0", "x" * 100)], 0, "there is no lane 'xxx"),
+        ([(b"0", "x" * 1_000_000)], 0, "there is no lane 'xxx"),
         ([(b"0", "dev:orders")], 0, "there is no lane 'dev:orders'"),
     ],
 )

@@ -1,7 +1,7 @@
 """Which lane a message is for, by what its headers say. Pure."""
 
 import re
-from collections.abc import Iterable
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final
 from urllib.parse import unquote_to_bytes
@@ -13,6 +13,12 @@ HEADER_CHARS_MAX: Final = 249
 _HEADER: Final = re.compile(rf"[!-9;-~]{{1,{HEADER_CHARS_MAX}}}", re.ASCII)
 _MEMBER: Final = re.compile(rf"[0-9A-Za-z!#$%&'*+.^_`|~-]{{1,{HEADER_CHARS_MAX}}}", re.ASCII)
 """What a member of baggage may be called (RFC 7230, token): any other would never be found."""
+CONTENT_BYTES_MAX: Final = 256
+"""No lane has so long a name, whatever blanks stand around it: a longer content is cut, and names none there is."""
+BAGGAGE_BYTES_MAX: Final = 8_192
+BAGGAGE_MEMBERS_MAX: Final = 64
+"""What whoever passes baggage on has to take (W3C Baggage, limits); more is not looked through."""
+_CUT: Final = "..."
 _REMEDY: Final = f"write a header's name of 1 to {HEADER_CHARS_MAX} visible characters without ':', or baggage:MEMBER"
 
 
@@ -32,15 +38,31 @@ class LaneChoice:
             raise InvalidConfig(f"{text[:60]!r} names no header: {_REMEDY}")
         return cls(header, member)
 
-    def names(self, contents: Iterable[bytes]) -> set[str]:
-        """The lanes that these contents of that header name, legal or not; blank ones name none."""
+    def names(self, contents: Sequence[bytes]) -> set[str]:
+        """The lanes that these contents of that header name, legal or not; blank ones name none. Raises
+        TooMuchBaggage.
+        """
         if self.member:
             member = self.member.encode()
-            contents = [value for content in contents for name, value in _members(content) if name == member]
-        return {one.strip().decode(errors="backslashreplace") for one in contents} - {""}
+            contents = [value for name, value in _members(contents) if name == member]
+        return {_name(one) for one in contents} - {""}
 
 
-def _members(baggage: bytes) -> list[tuple[bytes, bytes]]:
-    """By https://www.w3.org/TR/baggage/, without their properties."""
-    parts = (one.partition(b";")[0].partition(b"=") for one in baggage.split(b","))
+class TooMuchBaggage(ValueError):
+    """`str` says how much there may be."""
+
+
+def _name(content: bytes) -> str:
+    # Decoding what is no UTF-8 takes half a microsecond a byte, and lets nobody else have the interpreter meanwhile.
+    cut = content[:CONTENT_BYTES_MAX].strip().decode(errors="backslashreplace")
+    return cut if len(content) <= CONTENT_BYTES_MAX else cut + _CUT
+
+
+def _members(contents: Sequence[bytes]) -> list[tuple[bytes, bytes]]:
+    """By https://www.w3.org/TR/baggage/, without their properties. Raises TooMuchBaggage."""
+    if sum(map(len, contents)) > BAGGAGE_BYTES_MAX:
+        raise TooMuchBaggage(f"its baggage has more than {BAGGAGE_BYTES_MAX:,} bytes: send less")
+    if sum(one.count(b",") + 1 for one in contents) > BAGGAGE_MEMBERS_MAX:
+        raise TooMuchBaggage(f"its baggage has more than {BAGGAGE_MEMBERS_MAX} members: send fewer")
+    parts = (one.partition(b";")[0].partition(b"=") for content in contents for one in content.split(b","))
     return [(name.strip(), unquote_to_bytes(value.strip())) for name, _, value in parts]

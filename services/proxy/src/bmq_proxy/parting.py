@@ -32,7 +32,7 @@ from bmq.errors import (
 )
 from bmq.fairness.opening import ORDINARY_BYTES_MAX
 from bmq.metadata.image import Image, Topic
-from bmq.naming.lane_choice import LaneChoice
+from bmq.naming.lane_choice import LaneChoice, TooMuchBaggage
 from bmq.naming.lanes import overlay_name
 from bmq.roles.controller import Metadata
 from bmq.roles.owner import ASKED, NEXT, OF_LANE, PARTED, Appended
@@ -379,7 +379,11 @@ class _Choosing:
             raise InvalidRecords(f"the batch is refused for record {number}: {why}", tuple(self.wrong))
 
     def _choose(self, number: int, said: Sequence[bytes]) -> str:
-        names = self._choice.names(said)
+        try:
+            names = self._choice.names(said)
+        except TooMuchBaggage as error:
+            self.refuse(number, str(error))
+            return REST
         if len(names) > 1:
             self.refuse(number, f"it names several lanes ({', '.join(sorted(names))[:80]}): name one")
             return REST
