@@ -1,8 +1,9 @@
 """Requests that ask for as much as their schema lets: made from the schemas of all APIs that are served, so that a new
 one is among them by itself.
 
-For each array of a request: many times the same, many that are not there, many that are. For each text and each run of
-bytes: its longest. Counts that lie, and requests that never come to their end.
+For each array of a request: many times the same, many that are not there, many that are, many beneath one name that is
+as long as may be. For each text and each run of bytes: its longest. Counts that lie, and requests that never come to
+their end.
 """
 
 import os
@@ -28,6 +29,8 @@ TOPICS: Final = {"wide": WIDE_PARTITIONS, "one": 1, **{f"many-{n:04}": 1 for n i
 TOPIC_IDS: Final[dict[str, UUID]] = {}
 """Their ids, once they are there: whoever makes them puts them in here."""
 LONG_TEXT: Final = 32_000
+LONG_CHARACTER: Final = "\x01"
+"""Four where a message quotes it."""
 LONG_BYTES: Final = 1 << 20
 
 KINDS: Final = ("same", "unknown", "known")
@@ -91,6 +94,10 @@ def abuses(api_key: int, version: int) -> Iterator[Abuse]:
     for path in _texts(schema, version):
         message = _Shape(version, "known", long=path).struct(schema)
         yield Abuse(api_key, version, f"{'.'.join(path)} at its longest", framed(api_key, version, message))
+    for path, text in _beneath_texts(schema, version):
+        message = _Shape(version, "unknown", blown=path, long=text).struct(schema)
+        what = f"{'.'.join(path)} × {ELEMENTS} beneath {text[-1]} at its longest"
+        yield Abuse(api_key, version, what, framed(api_key, version, message))
     plain = framed(api_key, version, _Shape(version, "known").struct(schema))
     rng = Random(api_key * 100 + version)
     for _ in range(100 if LARGE else 6):
@@ -129,6 +136,14 @@ def arrays(fields: tuple[Field, ...], version: int, above: tuple[str, ...] = ())
             if field.array:
                 yield path
             yield from arrays(field.fields, version, path)
+
+
+def _beneath_texts(fields: tuple[Field, ...], version: int) -> Iterator[tuple[tuple[str, ...], tuple[str, ...]]]:
+    """Each array with each text that stands once for all of its elements."""
+    for path in arrays(fields, version):
+        for text in _texts(fields, version):
+            if len(text) <= len(path) and path[: len(text) - 1] == text[:-1]:
+                yield path, text
 
 
 def _texts(fields: tuple[Field, ...], version: int, above: tuple[str, ...] = ()) -> Iterator[tuple[str, ...]]:
@@ -187,7 +202,7 @@ class _Shape:
                 return self.struct(field.fields, number)
             case "string":
                 if self.long == ():
-                    return "x" * LONG_TEXT
+                    return LONG_CHARACTER * LONG_TEXT
                 if field.name == "group_id" and not several:
                     # lies of other versions may be in theirs for half an hour, which others then wait for
                     return f"g{self.version}"

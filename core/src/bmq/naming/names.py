@@ -10,7 +10,15 @@ CONSUMER_OFFSETS: Final = "__consumer_offsets"
 TRANSACTION_STATE: Final = "__transaction_state"
 INTERNAL_TOPICS: Final = frozenset({CONSUMER_OFFSETS, TRANSACTION_STATE})
 """Topics that the coordinators write: clients may read them and may neither delete nor write to them."""
+SHOWN_CHARS_MAX: Final = 80
 _LEGAL: Final = re.compile(r"[a-zA-Z0-9._-]+")
+
+
+def shown(name: str) -> str:
+    """A name as messages tell it, in quotes. What a client calls a topic may have 32,000 characters, and it is told of
+    each of the partitions that it names beneath.
+    """
+    return repr(name[:SHOWN_CHARS_MAX])[: SHOWN_CHARS_MAX + 2]
 
 
 def check_topic_name(name: str) -> None:

@@ -13,7 +13,7 @@ from uuid import UUID
 from bmq.wire.decoding import FIXED_FORMATS, fixed_struct, is_fixed
 from bmq.wire.limits import STRING_BYTES_MAX
 from bmq.wire.message import Message
-from bmq.wire.primitives import write_uuid, write_uvarint
+from bmq.wire.primitives import sentence, write_uuid, write_uvarint
 from bmq.wire.schemas import Field
 
 Writer = Callable[[bytearray, Any], None]
@@ -29,8 +29,6 @@ class Encoded(bytes):
 
 _INT16: Final = struct.Struct(">h")
 _INT32: Final = struct.Struct(">i")
-_ERROR_BYTES_MAX: Final = 2_000
-"""Sentences quote what they are about, which may be as long as any string."""
 
 
 def message_writer(fields: tuple[Field, ...], version: int, *, flexible: bool) -> Writer:
@@ -181,9 +179,7 @@ def _sentence_writer(write_length: Callable[[bytearray, int | None], bool]) -> W
     write_string = _string_writer(write_length)
 
     def write(out: bytearray, value: Any) -> None:
-        if value is not None and len(value) > _ERROR_BYTES_MAX // 4 and len(raw := value.encode()) > _ERROR_BYTES_MAX:
-            value = f"{raw[:_ERROR_BYTES_MAX].decode(errors='ignore')}…"
-        write_string(out, value)
+        write_string(out, sentence(value))
 
     return write
 

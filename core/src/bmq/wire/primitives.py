@@ -7,6 +7,8 @@ from uuid import UUID
 _INT16: Final = struct.Struct(">h")
 _INT32: Final = struct.Struct(">i")
 _NO_UUID: Final = bytes(16)
+SENTENCE_BYTES_MAX: Final = 2_000
+"""Sentences quote what they are about, which may be as long as any string."""
 
 
 def write_uvarint(out: bytearray, value: int) -> None:
@@ -38,6 +40,18 @@ def write_string(out: bytearray, text: str | None, *, flexible: bool) -> None:
     else:
         out += _INT16.pack(len(raw))
     out += raw
+
+
+def write_sentence(out: bytearray, text: str | None, *, flexible: bool) -> None:
+    """Appends a string for people, of which the first 2,000 bytes do."""
+    write_string(out, sentence(text), flexible=flexible)
+
+
+def sentence(text: str | None) -> str | None:
+    """As much of it as an answer has: it may be there for each of thousands of elements."""
+    if text is not None and len(text) > SENTENCE_BYTES_MAX // 4 and len(raw := text.encode()) > SENTENCE_BYTES_MAX:
+        return f"{raw[:SENTENCE_BYTES_MAX].decode(errors='ignore')}…"
+    return text
 
 
 def write_uuid(out: bytearray, value: UUID | None) -> None:

@@ -14,7 +14,7 @@ from typing_extensions import Buffer
 from bmq.errors import WireError
 from bmq.wire.cursor import Cursor
 from bmq.wire.limits import PRODUCE_PARTITIONS_MAX
-from bmq.wire.primitives import write_count, write_string, write_uuid, write_uvarint
+from bmq.wire.primitives import write_count, write_sentence, write_string, write_uuid, write_uvarint
 
 FLEXIBLE_FROM: Final = 9
 TOPIC_IDS_FROM: Final = 13
@@ -162,9 +162,9 @@ def _write_partition(out: bytearray, version: int, partition: ProducedPartition,
         write_count(out, len(partition.record_errors), flexible=flexible)
         for batch_index, message in partition.record_errors:
             out += _INT32.pack(batch_index)
-            write_string(out, message, flexible=flexible)
+            write_sentence(out, message, flexible=flexible)
             _end(out, flexible)
-        write_string(out, partition.error_message, flexible=flexible)
+        write_sentence(out, partition.error_message, flexible=flexible)
     if partition.current_leader is not None and version >= 10:
         # One tagged field: tag 0, 9 bytes.
         out += b"\x01\x00\x09"

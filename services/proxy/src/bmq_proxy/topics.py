@@ -6,7 +6,7 @@ from uuid import UUID
 from bmq.errors import UnknownTopic, UnknownTopicId
 from bmq.metadata.image import Image, Topic
 from bmq.naming.listeners import DEFAULT_LISTENER
-from bmq.naming.names import is_internal
+from bmq.naming.names import is_internal, shown
 from bmq.values import TopicId, TopicPartition
 from bmq.wire.error_codes import ErrorCode
 from bmq_proxy.authorized import NOT_ASKED
@@ -20,7 +20,7 @@ def find_topic(image: Image, key: object) -> Topic:
     if isinstance(key, str):
         topic = image.topic(key)
         if topic is None:
-            raise UnknownTopic(f"topic {key!r} does not exist")
+            raise UnknownTopic(f"topic {shown(key)} does not exist")
         return topic
     topic = image.topics.get(TopicId(key)) if isinstance(key, UUID) else None
     if topic is None:
@@ -36,7 +36,7 @@ def find_partition(image: Image, key: object, partition: int) -> TopicPartition:
 def partition_of(topic: Topic, partition: int) -> TopicPartition:
     """Raises UnknownTopic where the topic has no such partition."""
     if not 0 <= partition < len(topic.partitions):
-        raise UnknownTopic(f"topic {topic.name!r} has no partition {partition}")
+        raise UnknownTopic(f"topic {shown(topic.name)} has no partition {partition}")
     return TopicPartition(topic.topic_id, partition)
 
 

@@ -5,7 +5,7 @@ from functools import partial
 from typing import Any
 
 from bmq.errors import BmqError, InvalidRequest, PolicyViolation
-from bmq.naming.names import is_internal
+from bmq.naming.names import is_internal, shown
 from bmq.values import Offset
 from bmq.wire.apis import ApiKey
 from bmq.wire.chosen_codes import code_for
@@ -52,7 +52,7 @@ async def _delete(proxy: Proxy, call: Call, name: str, asked: Any, until_s: floa
         if is_internal(name):
             raise PolicyViolation(f"{name} is bmq's own")
         if is_repeated(asked):
-            raise InvalidRequest(f"The request names partition {asked.partition_index} of {name!r} more than once")
+            raise InvalidRequest(f"The request names partition {asked.partition_index} of {shown(name)} more than once")
         tp = find_partition(proxy.image, name, asked.partition_index)
         async with asyncio.timeout_at(until_s):
             low_watermark = await proxy.bulk.deleted(

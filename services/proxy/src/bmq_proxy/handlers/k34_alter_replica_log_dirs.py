@@ -26,13 +26,14 @@ def route(proxy: Proxy) -> Route:
 async def handle(proxy: Proxy, call: Call, request: Message) -> Reply:
     """Nothing is moved; another directory than the one that DescribeLogDirs names is none."""
     codes: dict[str, dict[int, int]] = {}
+    pace = proxy.bulk.pace(call)
     for one in request.dirs:
         for topic in one.topics:
             known = codes.setdefault(topic.name, {})
-            known.update(
-                (index, _code(proxy.image, topic.name, index, is_the_store=one.path == proxy.log_dir))
-                for index in topic.partitions
-            )
+            is_the_store = one.path == proxy.log_dir
+            for index in topic.partitions:
+                await pace.step()
+                known[index] = _code(proxy.image, topic.name, index, is_the_store=is_the_store)
     return {
         "results": [
             {

@@ -9,6 +9,7 @@ from functools import partial
 from typing import Any, Final
 
 from bmq.metadata.image import Topic
+from bmq.naming.names import shown
 from bmq.values import NO_NODE
 from bmq.wire.apis import ApiKey
 from bmq.wire.error_codes import ErrorCode
@@ -69,7 +70,8 @@ def _result(name: str, outcomes: list[dict[str, Any]]) -> dict[str, Any]:
 
 def _outcome(topic: Topic | None, name: str, index: int, *, unclean: bool) -> dict[str, Any]:
     if topic is None or not 0 <= index < len(topic.partitions):
-        return _failed(index, ErrorCode.unknown_topic_or_partition, f"There is no partition {index} of topic {name!r}")
+        why = f"There is no partition {index} of topic {shown(name)}"
+        return _failed(index, ErrorCode.unknown_topic_or_partition, why)
     meta = topic.partitions[index]
     if meta.node_id != NO_NODE:
         return _failed(

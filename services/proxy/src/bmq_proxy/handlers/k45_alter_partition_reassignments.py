@@ -12,6 +12,7 @@ from typing import Any
 
 from bmq.errors import BmqError, InvalidReplicaAssignment, InvalidReplicationFactor, InvalidRequest
 from bmq.metadata.image import Image
+from bmq.naming.names import shown
 from bmq.roles.controller import Reassignment
 from bmq.values import NO_NODE, NodeId, TopicPartition
 from bmq.wire.apis import ApiKey
@@ -47,9 +48,13 @@ async def handle(proxy: Proxy, call: Call, request: Message) -> Reply:
     asked = [((topic.name, one.partition_index), one.replicas) for topic in request.topics for one in topic.partitions]
     outcomes: Outcomes = {}
     changes: dict[Key, Reassignment] = {}
+    pace = proxy.bulk.pace(call)
     for key, replicas in asked:
+        await pace.step()
         if key in outcomes:
-            outcomes[key] = InvalidRequest(f"The request names partition {key[1]} of topic {key[0]!r} more than once")
+            outcomes[key] = InvalidRequest(
+                f"The request names partition {key[1]} of topic {shown(key[0])} more than once"
+            )
             changes.pop(key, None)
             continue
         outcomes[key] = None
@@ -63,6 +68,7 @@ async def handle(proxy: Proxy, call: Call, request: Message) -> Reply:
     await _reassign(proxy, call, changes, outcomes, timeout_ms=request.timeout_ms)
     answers: dict[str, list[dict[str, Any]]] = {topic.name: [] for topic in request.topics}
     for (name, partition), outcome in outcomes.items():
+        await pace.step()
         answers[name].append(_outcome(partition, outcome))
     return {
         "allow_replication_factor_change": request.allow_replication_factor_change,

@@ -7,6 +7,7 @@ from dataclasses import replace
 
 from bmq.errors import BmqError, PolicyViolation, UnknownTopic
 from bmq.naming.lanes import BASE, lane_of, overlay_name
+from bmq.naming.names import shown
 from bmq.roles.controller import ConfigChange, ConfigResource, Controller, NewTopic, Reassignment, TopicResult
 from bmq.values import TopicId
 
@@ -63,7 +64,7 @@ class BaseController:
 
 def _check_base(topic: str) -> None:
     if lane_of(topic) != BASE:
-        raise UnknownTopic(f"There is no topic {topic!r}")
+        raise UnknownTopic(f"There is no topic {shown(topic)}")
 
 
 class LaneController:
