@@ -219,3 +219,32 @@ def test_who_takes_a_little_of_its_answer_at_a_time_goes_as_who_takes_nothing(*,
         assert answers.held_bytes
 
     run(test, SMALL_ROOM)
+
+
+@pytest.mark.parametrize("key", [ApiKey.JOIN_GROUP, ApiKey.SYNC_GROUP], ids=lambda key: key.name.lower())
+def test_a_member_is_told_much_once_at_a_time_however_often_it_asks(key: ApiKey) -> None:
+    async def test(proxy: Running, _: Client) -> None:
+        proxy.metadata.add_topic(CONSUMER_OFFSETS, 1)
+        asked: list[str] = []
+        answered = asyncio.Event()
+
+        async def group_call(_partition: int, _key: int, request: Any, _caller: Any) -> dict[str, Any]:
+            asked.append(request.member_id)
+            await answered.wait()
+            return ANSWERS[key]()
+
+        proxy.owner.group_call = group_call  # type: ignore[method-assign]
+        version, question = QUESTIONS[key]
+        members = ("a", "a", "a", "b", "", "")
+        askers = [await proxy.connect() for _ in members]
+        for one, member in zip(askers, members, strict=True):
+            one.send(key, version, {**question, "member_id": member})
+        await until_async(lambda: sorted(asked) == ["", "", "a", "b"], "one question of each member")
+        askers.pop(0).writer.close()  # who has gone holds up nobody
+        await until_async(lambda: sorted(asked) == ["", "", "a", "a", "b"], "the member's next one")
+        answered.set()
+        for one in askers:
+            assert (await one.receive())[1].error_code == 0
+        assert sorted(asked) == ["", "", "a", "a", "a", "b"]
+
+    run(test)

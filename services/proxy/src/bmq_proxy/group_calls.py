@@ -1,6 +1,6 @@
 """Forwarding a request about one group, and reading what came back. Which fields carry an error is each API's own."""
 
-from collections.abc import Mapping
+from collections.abc import Hashable, Mapping
 from typing import Any
 
 from bmq.errors import BmqError
@@ -26,3 +26,9 @@ async def forward(proxy: Proxy, call: Call, group_id: str, request: Message) -> 
                 "group request not answered", group=group_id, api=call.api_key, error=str(error), left_out=left_out
             )
         return {"error_code": coordinator_code(error)}
+
+
+def member_of(call: Call, request: Message) -> Hashable:
+    """Who asks, from where, and of which kind its question is; None: somebody who is no member yet."""
+    named = request.member_id or getattr(request, "group_instance_id", None)
+    return (call.client_host, call.api_key, request.group_id, named) if named else None

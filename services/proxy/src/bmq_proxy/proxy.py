@@ -30,6 +30,7 @@ from bmq_proxy.coordinators import GroupCalls
 from bmq_proxy.creation import CreationQuota
 from bmq_proxy.fetch.reader import Reader
 from bmq_proxy.fetch.sessions import SessionCache
+from bmq_proxy.one_by_one import OneByOne
 from bmq_proxy.parting import Parting
 from bmq_proxy.patience import Patience
 from bmq_proxy.producer_ids import ProducerIds
@@ -72,6 +73,8 @@ class Proxy:
     operations: Places = field(default_factory=lambda: Places(OPERATIONS_AT_ONCE))
     """What clients ask of the controller, by turns of addresses and their connections: it would take what comes in the
     order of its coming, and refuse all where too much waits."""
+    members: OneByOne = field(default_factory=OneByOne)
+    """What members of groups ask about them."""
     caches: CachesTogether = field(default_factory=CachesTogether)
     """Answers that are kept; those of all lanes are bounded together."""
     beginnings: Beginnings = field(default_factory=Beginnings)

@@ -8,7 +8,7 @@ from typing import Any
 from bmq.wire.apis import ApiKey
 from bmq_proxy.api import Reply, Route, plain
 from bmq_proxy.calls import Call
-from bmq_proxy.group_calls import fields_of, forward
+from bmq_proxy.group_calls import fields_of, forward, member_of
 from bmq_proxy.proxy import Proxy
 
 
@@ -18,12 +18,15 @@ def route(proxy: Proxy) -> Route:
 
 
 async def handle(proxy: Proxy, call: Call, request: Any) -> Reply:
-    """Version 0 has one timeout for both purposes. Who leads is told what all members said, as often as it asks."""
+    """Version 0 has one timeout for both purposes. Who leads is told what all members said, as often as it asks: its
+    next question waits until that is the client's to take.
+    """
     if request.rebalance_timeout_ms < 0:
         request.rebalance_timeout_ms = request.session_timeout_ms
-    reply = await forward(proxy, call, request.group_id, request)
-    reply.setdefault("member_id", request.member_id)
-    await proxy.bulk.large(call, sum(_said_bytes(fields_of(member)) for member in reply.get("members") or ()))
+    async with proxy.members.alone(member_of(call, request)):
+        reply = await forward(proxy, call, request.group_id, request)
+        reply.setdefault("member_id", request.member_id)
+        await proxy.bulk.large(call, sum(_said_bytes(fields_of(member)) for member in reply.get("members") or ()))
     return reply
 
 
