@@ -125,8 +125,8 @@ def test_those_at_one_address_who_wait_for_others_of_their_groups_leave_places_t
 
         proxy.owner.group_call = group_call  # type: ignore[method-assign]
         waiting = [await proxy.connect(local_addr=("127.0.0.2", 0)) for _ in range(4)]
-        for one in waiting:
-            one.send(ApiKey.SYNC_GROUP, 3, request)
+        for number, one in enumerate(waiting):
+            one.send(ApiKey.SYNC_GROUP, 3, {**request, "member_id": str(number)})
         await until_async(lambda: asked == 4, "those to be asked for")
         refused = await proxy.connect(local_addr=("127.0.0.2", 0))
         assert (await refused.ask(ApiKey.SYNC_GROUP, 3, request)).error_code == ErrorCode.rebalance_in_progress

@@ -25,6 +25,8 @@ from bmq_proxy.lanes.views import LaneView
 
 _MAY_BE_EMPTY: Final = (ApiKey.OFFSET_COMMIT, ApiKey.OFFSET_FETCH)
 _GROUP_LISTS: Final = ("groups", "groups_names")
+_NAMELESS_LISTS: Final = ("members", "assignments", "protocols")
+"""What members say names neither groups nor topics, and there may be very many."""
 LISTED_PER_TURN: Final = 1_000
 NOBODYS: Final = ":"
 """Before the name of a lane's topic that the base asks for: no lane has an empty name, so nobody has such a topic."""
@@ -319,6 +321,8 @@ def _mapped(value: Any, *, group: Callable[[str], str | None], topic: Callable[[
             return {name: _mapped(one, group=group, topic=topic, at=name) for name, one in value.items()}
         case list() | tuple() if at == "topics":
             return [one for one in (_renamed(one, topic) for one in value) if one is not None]
+        case list() | tuple() if at in _NAMELESS_LISTS:
+            return list(value)
         case list() | tuple():
             return [_mapped(one, group=group, topic=topic, at=at) for one in value]
         case _:
