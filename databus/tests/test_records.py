@@ -1,11 +1,16 @@
 """Records of Confluent's REST API: what they become, what is refused, and what is told of them."""
 
+import asyncio
 import json
+from contextlib import ExitStack
 from typing import Any
 
 import pytest
+from requests_under_test import incoming
 
 from bmq_databus.errors import BadMessage, NoObjects
+from bmq_databus.http.answers import Reply
+from bmq_databus.http.confluent import Confluent
 from bmq_databus.http.records import RECORDS_MAX, Records
 from bmq_databus.http.streams import End
 from bmq_databus.messages.forms import HEADERS_MAX, NewMessage
@@ -134,6 +139,25 @@ def test_a_whole_body_is_looked_at_before_any_of_it_is_written_and_is_bounded() 
 def test_a_large_record_is_looked_at_in_slices() -> None:
     body = b'{"value": {"type": "STRING", "data": "' + b"x" * 100_000 + b'"}}'
     assert len(list(Records("c", "t").messages(body, {}))) > 20
+
+
+@pytest.mark.parametrize("headers", [{}, {"content-length": "2"}])
+def test_the_id_of_a_cluster_is_no_longer_than_one_may_be_as_it_is_told_with_each_record(
+    headers: dict[str, str],
+) -> None:
+    async def never() -> Any:
+        raise AssertionError("nothing is read")
+
+    nothing: Any = None
+    request = incoming(never, **headers)
+    request.scope["method"] = "POST"
+    with ExitStack() as until_sent:
+        path = ["x" * 65, "topics", "orders", "records"]
+        reply = asyncio.run(Confluent(nothing, nothing, nothing).answer(path, request, until_sent))
+    assert isinstance(reply, Reply) and reply.status == 404
+    told = json.loads(reply.body)
+    assert told["error_code"] == 40403
+    assert "64 characters at most, not 65; take the one that GET /v3/clusters tells" in told["message"]
 
 
 def test_a_stream_that_was_ended_says_why_last() -> None:
