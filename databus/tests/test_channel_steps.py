@@ -254,3 +254,24 @@ def test_more_manners_than_there_may_be_producers_are_told_at_the_start(tmp_path
     assert len(channels_of(written(8))) == 8
     with pytest.raises(ConfigurationError, match=r"9 manners \(partitioner, batching, compression, cluster\)"):
         channels_of(written(9))
+
+
+class Undecoded(bytes):
+    """What is told of it is of a part, which is of `bytes` again."""
+
+    def decode(self, encoding: str = "utf-8", errors: str = "strict") -> str:
+        raise AssertionError("the whole key is decoded")
+
+
+@pytest.mark.parametrize(
+    "rules", [{"sampling": Sampling(percent=100.0)}, {"key": KeyRule(header="k", said="header k")}]
+)
+def test_of_a_key_no_more_is_decoded_than_is_told_and_nothing_where_nobody_is(rules: dict[str, Any]) -> None:
+    key = Undecoded(b"\xff" * 1_000)
+    new = NewMessage(key=key, value=None, headers=(("k", key),))
+    steps = Steps(channel(**rules), random=lambda: 0.0, now_s=NOW.now_s)
+    assert isinstance(steps.decide(new, NOW, ahead=Ahead()), Write)
+    told: list[tuple[str, str]] = []
+    steps.decide(new, NOW, ahead=Ahead(), told=lambda *one: told.append(one))
+    [said] = [what for step, what in told if step == "key"]
+    assert said.startswith("'" + "\\\\xff" * 15) and len(said) < 120

@@ -63,6 +63,8 @@ Decision = Write | SampledOut | Refused
 SAMPLED_OUT: Final = SampledOut()
 DEAD_LETTERS_MAX: Final = 8
 """Channels that a message goes through one after another."""
+KEY_CHARS: Final = 80
+"""So much of a key is told."""
 FROM_HEADER: Final = "bmq-dead-letter-channel"
 WHY_HEADER: Final = "bmq-dead-letter-reason"
 
@@ -187,11 +189,13 @@ class Steps:
     def _keyed(self, new: NewMessage, told: Told) -> NewMessage:
         rule = self.channel.key
         if rule is None:
-            told("key", _key_text(new.key))
+            if told is not _nobody:
+                told("key", _key_text(new.key))
             return new
         with _telling("key", told):
             key = key_of(rule, new)
-        told("key", f"{_key_text(key)}, by {rule.said}")
+        if told is not _nobody:
+            told("key", f"{_key_text(key)}, by {rule.said}")
         return msgspec.structs.replace(new, key=key)
 
     def _lane(self, new: NewMessage, lanes: Lanes, told: Told) -> str:
@@ -285,7 +289,7 @@ def _size_bytes(new: NewMessage) -> int:
 
 
 def _key_text(key: bytes | None) -> str:
-    return "it has none" if key is None else repr(key.decode(errors="backslashreplace"))[:80]
+    return "it has none" if key is None else repr(key[:KEY_CHARS].decode(errors="backslashreplace"))[:KEY_CHARS]
 
 
 def _rate_text(rate: Rate) -> str:

@@ -119,7 +119,7 @@ def decode_head(data: Buffer) -> int:
 def encode_frame(first: int, messages: Sequence[Spooled], *, spool_id: bytes = b"") -> list[bytes]:
     """A frame, in two parts. With an id of the spool its payload ends with that."""
     if spool_id:
-        messages = [*messages[:-1], _Last(*msgspec.structs.astuple(messages[-1]), spool_id)]
+        messages = [*messages[:-1], _Last(**msgspec.structs.asdict(messages[-1]), spool_id=spool_id)]
     payload = _pack(messages)
     assert len(payload) <= FRAME_BYTES_MAX, f"a frame of {len(payload)} bytes"
     head = _FRAME.pack(FRAME_MAGIC, len(payload), len(messages), first)
