@@ -27,7 +27,6 @@ from bmq_databus.errors import DatabusError, RateLimited, TurnedOff, Unfit
 from bmq_databus.messages.forms import NewMessage
 from bmq_databus.rules.keys import key_of
 from bmq_databus.rules.lanes import Lanes
-from bmq_databus.rules.places import NotJson
 from bmq_databus.rules.rates import Ahead, Rate, RateLimit
 from bmq_databus.rules.redaction import edits_of, redacted
 from bmq_databus.rules.sampling import is_sampled
@@ -143,7 +142,7 @@ class Steps:
         headers = ((FROM_HEADER, self.channel.name.encode()), (WHY_HEADER, str(why).encode()))
         try:
             value = new.value if self._edits is None else redacted(new.value, self._edits)
-        except NotJson as error:
+        except Unfit as error:
             return Refused(error)
         dead = msgspec.structs.replace(new, value=value, partition=-1, headers=(*new.headers, *headers))
         decision = steps.decide(dead, at, ahead=Ahead(), lanes=lanes, waits=waits, told=told)
