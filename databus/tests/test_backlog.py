@@ -25,9 +25,10 @@ from bmq_databus.backlog.summary import Summary, summary_of
 from bmq_databus.errors import SpoolDamaged
 from bmq_databus.messages.forms import NewMessage, from_json_lines
 from bmq_databus.spool import reading
-from bmq_databus.spool.channel_spool import ChannelSpool, bytes_of
+from bmq_databus.spool.channel_spool import ChannelSpool
 from bmq_databus.spool.frames import REFUSED, SENT, Spooled
 from bmq_databus.spool.refused import FILE, OLDER, Refused, RefusedFiles, refused_in
+from bmq_databus.spool.sizes import bytes_of
 
 ODD = (
     Spooled("orders", 3, b"\xff\x00", b"\x00\xff", (("h", b"1"), ("h", b"\xfe"), ("n", None)), 17, AT_MS),

@@ -465,7 +465,7 @@ async def test_a_frame_in_a_messages_value_is_none_of_the_spools(tmp_path: Path)
     data[data.index(b"bmqf") + 5] ^= 1
     path.write_bytes(data)
     second = await opened(tmp_path / "clicks")
-    assert names(await read_all(second, 1))[-1] in ("m1", "inner")
+    assert names(await read_all(second, 1)) == ["m1"]
     await second.accept([message("m2")], patience_s=1)
     assert "m2" in names(await read_all(second, 1))
     await second.close()

@@ -254,3 +254,48 @@ def test_more_manners_than_there_may_be_producers_are_told_at_the_start(tmp_path
     assert len(channels_of(written(8))) == 8
     with pytest.raises(ConfigurationError, match=r"9 manners \(partitioner, batching, compression, cluster\)"):
         channels_of(written(9))
+
+
+class Undecoded(bytes):
+    """What is told of it is of a part, which is of `bytes` again."""
+
+    def decode(self, encoding: str = "utf-8", errors: str = "strict") -> str:
+        raise AssertionError("the whole key is decoded")
+
+
+@pytest.mark.parametrize(
+    "rules", [{"sampling": Sampling(percent=100.0)}, {"key": KeyRule(header="k", said="header k")}]
+)
+def test_of_a_key_no_more_is_decoded_than_is_told_and_nothing_where_nobody_is(rules: dict[str, Any]) -> None:
+    key = Undecoded(b"\xff" * 1_000)
+    new = NewMessage(key=key, value=None, headers=(("k", key),))
+    steps = Steps(channel(**rules), random=lambda: 0.0, now_s=NOW.now_s)
+    assert isinstance(steps.decide(new, NOW, ahead=Ahead()), Write)
+    told: list[tuple[str, str]] = []
+    steps.decide(new, NOW, ahead=Ahead(), told=lambda *one: told.append(one))
+    [said] = [what for step, what in told if step == "key"]
+    assert said.startswith("'" + "\\\\xff" * 15) and len(said) < 120
+
+
+@pytest.mark.parametrize(
+    "rules",
+    [
+        {"key": KeyRule(field=("customer",), when_missing="keyless")},
+        {"redaction": Redaction(replace=(("customer",),))},
+        {"schema": SCHEMA},
+    ],
+)
+def test_a_value_that_is_too_large_to_look_into_does_not_fit(rules: dict[str, Any]) -> None:
+    new = NewMessage(key=b"k", value=b'{"customer": 1, "all": [' + b"1," * (1 << 19) + b"1]}")
+    outcome = refused(decided(channel(**rules), new))
+    assert outcome["status"] == 422 and "has 1048576 bytes at most, not 10486" in outcome["error"]
+    decision = with_dead_letters(channel(**rules, dead_letter="dead"), DEAD).decide(new, NOW, ahead=Ahead())
+    if "redaction" in rules:
+        assert refused(decision)["status"] == 422
+    else:
+        assert isinstance(decision, Write) and decision.channel is DEAD and decision.message.value == new.value
+
+
+def test_a_value_that_nothing_looks_into_may_be_large() -> None:
+    new = NewMessage(key=b"k", value=b"1" * (2 << 20))
+    assert isinstance(decided(channel(key=KeyRule(header="h", said="h"), sampling=Sampling(percent=100.0)), new), Write)

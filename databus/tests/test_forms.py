@@ -178,3 +178,8 @@ def test_headers_are_bounded_before_they_are_decoded_and_over_a_whole_body() -> 
     assert len(from_json_lines(one * (BODY_HEADERS_MAX // 1_000))) == BODY_HEADERS_MAX // 1_000
     with pytest.raises(BadMessage, match="more than 100000 headers in all messages"):
         from_json_lines(one * (BODY_HEADERS_MAX // 1_000 + 1))
+
+
+def test_an_error_has_no_more_of_a_fields_name_than_a_reader_needs() -> None:
+    found = forms.tried(b'{"%s": 1}' % (b"x" * 100_000))
+    assert isinstance(found, BadMessage) and len(str(found)) < 1_500

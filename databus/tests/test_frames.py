@@ -5,8 +5,9 @@ from crc32c import crc32c
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from bmq_databus.spool.channel_spool import ENTRY_EXTRA_BYTES, ONCE_EXTRA_BYTES, bytes_of
 from bmq_databus.spool.frames import FrameHead, Once, Spooled, decode_frame, encode_frame
+from bmq_databus.spool.identity import ID_BYTES
+from bmq_databus.spool.sizes import entry_bytes
 
 BEFORE = ["orders", -1, b"k", b"v", [["h", b"1"]], 17, 18]
 """As versions of before lanes wrote it."""
@@ -63,8 +64,9 @@ HEADERS = tuple((f"{at}" * 256, bytes(65_536)) for at in range(9))
 @example([Spooled("t" * 249, -1, None, None, HEADERS, LATE, LATE, "l" * 63, "murmur2_random")] * 20)
 @given(messages=st.lists(MESSAGES, min_size=1, max_size=20))
 def test_messages_take_no_more_on_disk_than_is_reckoned_for_them(messages: list[Spooled]) -> None:
-    reckoned = ENTRY_EXTRA_BYTES + sum(map(bytes_of, messages))
-    assert sum(map(len, encode_frame(1 << 60, messages))) <= reckoned
+    spool_id = b"i" * ID_BYTES
+    assert sum(map(len, encode_frame(1 << 60, messages, spool_id=spool_id))) <= entry_bytes(messages)
     once = Once("k" * 255, bytes(32), (1 << 63) - 1, 207, bytes(70_000))
+    reckoned = entry_bytes(messages, once)
     messages[0] = msgspec.structs.replace(messages[0], once=once)
-    assert sum(map(len, encode_frame(1 << 60, messages))) <= reckoned + ONCE_EXTRA_BYTES + 255 + 70_000
+    assert sum(map(len, encode_frame(1 << 60, messages, spool_id=spool_id))) <= reckoned

@@ -1,15 +1,25 @@
 """Records of Confluent's REST API: what they become, what is refused, and what is told of them."""
 
+import asyncio
 import json
+import math
+from contextlib import ExitStack
+from datetime import UTC, datetime, timedelta, timezone
+from fractions import Fraction
 from typing import Any
 
 import pytest
+from hypothesis import example, given
+from hypothesis import strategies as st
+from requests_under_test import incoming
 
 from bmq_databus.errors import BadMessage, NoObjects
+from bmq_databus.http.answers import Reply
+from bmq_databus.http.confluent import Confluent
 from bmq_databus.http.records import RECORDS_MAX, Records
 from bmq_databus.http.streams import End
 from bmq_databus.messages.forms import HEADERS_MAX, NewMessage
-from bmq_databus.messages.records import Record, record_of
+from bmq_databus.messages.records import Record, record_of, time_text
 from bmq_databus.producing.outcomes import ACCEPTED, SAMPLED_OUT, dead_letter, sent
 
 MAYBE = "the cluster did not take it in time, and may have it all the same: see that it is there"
@@ -136,8 +146,41 @@ def test_a_large_record_is_looked_at_in_slices() -> None:
     assert len(list(Records("c", "t").messages(body, {}))) > 20
 
 
+@pytest.mark.parametrize("headers", [{}, {"content-length": "2"}])
+def test_the_id_of_a_cluster_is_no_longer_than_one_may_be_as_it_is_told_with_each_record(
+    headers: dict[str, str],
+) -> None:
+    async def never() -> Any:
+        raise AssertionError("nothing is read")
+
+    nothing: Any = None
+    request = incoming(never, **headers)
+    request.scope["method"] = "POST"
+    with ExitStack() as until_sent:
+        path = ["x" * 65, "topics", "orders", "records"]
+        reply = asyncio.run(Confluent(nothing, nothing, nothing).answer(path, request, until_sent))
+    assert isinstance(reply, Reply) and reply.status == 404
+    told = json.loads(reply.body)
+    assert told["error_code"] == 40403
+    assert "64 characters at most, not 65; take the one that GET /v3/clusters tells" in told["message"]
+
+
 def test_a_stream_that_was_ended_says_why_last() -> None:
     records = Records("c", "t")
     assert records.last(End(200), written=3, refused=0) == b""
     last = json.loads(records.last(End(503, "this sidecar is ending"), written=3, refused=1))
     assert last["error_code"] == 50302 and "3 records were written, and 1 refused" in last["message"]
+
+
+@given(
+    st.datetimes(datetime(1970, 1, 1, 0, 0, 1), datetime(9999, 12, 31), timezones=st.just(UTC)),
+    st.integers(-14 * 60, 14 * 60),
+)
+@example(datetime(2001, 9, 9, 1, 46, 39, 1_000, tzinfo=UTC), 0)
+def test_a_time_is_the_ms_that_it_is_in_and_is_told_so(time: datetime, minutes: int) -> None:
+    since = time - datetime(1970, 1, 1, tzinfo=UTC)
+    exact = Fraction(since.days * 86_400 + since.seconds) * 1000 + Fraction(since.microseconds, 1000)
+    local = time.astimezone(timezone(timedelta(minutes=minutes)))
+    assert message(timestamp=local.isoformat()).timestamp_ms == math.floor(exact)
+    again = datetime.fromisoformat(time_text(math.floor(exact)))
+    assert again == time.replace(microsecond=time.microsecond // 1000 * 1000)

@@ -1,6 +1,7 @@
 """Each rule of channels by itself, against what is obvious and slow."""
 
 import json
+from collections.abc import Iterable
 from decimal import Decimal
 from typing import Any
 
@@ -12,7 +13,7 @@ from bmq.naming.lane_choice import LaneChoice
 from bmq_databus.errors import Unfit
 from bmq_databus.messages.forms import NewMessage
 from bmq_databus.rules.keys import KeyRule, key_of
-from bmq_databus.rules.lanes import lane_of
+from bmq_databus.rules.lanes import Lanes
 from bmq_databus.rules.places import NotJson, edited, found_at
 from bmq_databus.rules.rates import Ahead, Rate, RateLimit
 from bmq_databus.rules.redaction import Redaction, edits_of, redacted
@@ -303,7 +304,7 @@ def test_a_lane_is_what_the_message_names_or_else_its_request(
     rule: LaneChoice, own: dict[str, bytes | None], request_: dict[str, bytes], lane: str
 ) -> None:
     new = NewMessage(key=None, value=None, headers=tuple(own.items()))
-    assert lane_of(rule, new, [(name.encode(), value) for name, value in request_.items()]) == lane
+    assert Lanes([(name.encode(), value) for name, value in request_.items()]).of(rule, new) == lane
 
 
 @pytest.mark.parametrize(
@@ -312,9 +313,56 @@ def test_a_lane_is_what_the_message_names_or_else_its_request(
 def test_what_is_no_lanes_name_is_refused_and_not_taken_for_the_base(said: bytes) -> None:
     new = NewMessage(key=None, value=None)
     with pytest.raises(Unfit, match="is no lane's name"):
-        lane_of(BY_HEADER, new, [(b"x-lane", said)])
+        Lanes([(b"x-lane", said)]).of(BY_HEADER, new)
 
 
 def test_several_lanes_are_refused() -> None:
     with pytest.raises(Unfit, match="several lanes"):
-        lane_of(BY_BAGGAGE, NewMessage(key=None, value=None), [(b"baggage", b"lane=a"), (b"baggage", b"lane=b")])
+        Lanes([(b"baggage", b"lane=a"), (b"baggage", b"lane=b")]).of(BY_BAGGAGE, NewMessage(key=None, value=None))
+
+
+def test_what_a_request_says_for_all_its_messages_is_read_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    read: list[list[bytes]] = []
+    names = LaneChoice.names
+
+    def counting(self: LaneChoice, contents: Iterable[bytes]) -> set[str]:
+        read.append(list(contents))
+        return names(self, read[-1])
+
+    monkeypatch.setattr(LaneChoice, "names", counting)
+    lanes, new = Lanes([(b"baggage", b"lane=dev")]), NewMessage(key=None, value=None)
+    own = NewMessage(key=None, value=None, headers=(("baggage", b"lane=own"),))
+    assert [lanes.of(BY_BAGGAGE, one) for one in (new, new, own, own, new)] == ["dev", "dev", "own", "own", "dev"]
+    assert len(read) == 3
+    wrong = Lanes([(b"x-lane", b"NONE")])
+    for _ in range(3):
+        with pytest.raises(Unfit, match="is no lane's name"):
+            wrong.of(BY_HEADER, new)
+    assert len(read) == 4
+
+
+@pytest.mark.parametrize(
+    ("contents", "why"),
+    [
+        ([b"lane=dev,a=" + b"x" * 8_192], "8192 are the most"),
+        ([b"lane=dev", b"a=" + b"x" * 8_185], "8192 are the most"),
+        ([b"lane=dev" + b"," * 64], "has 65 members: 64 are the most"),
+        ([b"a=b"] * 65, "has 65 members"),
+    ],
+)
+def test_no_more_of_baggage_is_read_than_everybody_carries_on(contents: list[bytes], why: str) -> None:
+    new = NewMessage(key=None, value=None)
+    with pytest.raises(Unfit, match=why):
+        Lanes([(b"baggage", one) for one in contents]).of(BY_BAGGAGE, new)
+    own = NewMessage(key=None, value=None, headers=tuple(("baggage", one) for one in contents))
+    with pytest.raises(Unfit, match=why):
+        Lanes([(b"baggage", b"lane=dev")]).of(BY_BAGGAGE, own)
+    assert Lanes([(b"baggage", one) for one in contents]).of(BY_HEADER, new) == ""
+    named = NewMessage(key=None, value=None, headers=(("baggage", b"lane=own"),))
+    assert Lanes([(b"baggage", one) for one in contents]).of(BY_BAGGAGE, named) == "own", "the request's is not asked"
+
+
+def test_a_lane_of_many_bytes_is_not_decoded() -> None:
+    with pytest.raises(Unfit, match="is no lane's name") as refused:
+        Lanes().of(BY_HEADER, NewMessage(key=None, value=None, headers=(("x-lane", b"\xff" * 6_000_000),)))
+    assert len(str(refused.value)) < 500

@@ -16,8 +16,8 @@ from bmq_databus.producing.producer import Producing, Reports
 from bmq_databus.producing.sender import Sender
 from bmq_databus.producing.senders import LANES_MAX, Senders
 from bmq_databus.producing.settings import QUEUE_KIB, cluster_settings, producer_settings, with_manner
-from bmq_databus.spool.channel_spool import bytes_of
 from bmq_databus.spool.frames import Spooled
+from bmq_databus.spool.sizes import bytes_of
 from bmq_resources.channel_sets import MANNERS_MAX
 
 SETTINGS = producer_settings(cluster_settings("127.0.0.1:1"), timeout_ms=0)

@@ -111,6 +111,7 @@ def test_what_could_not_be_looked_at_has_a_status_and_the_same_shape(bmq: Bmq, s
         (asked(url(sidecar, "orders"), b"[1]"), 400, 400, "begins none"),
         (asked(url(sidecar, "orders"), body + b"{"), 400, 400, "ends within a record"),
         (asked(f"http://{sidecar.address}/v3/clusters/other"), 404, 40403, "no cluster 'other'"),
+        (asked(url(sidecar, "orders", cluster="x" * 65), b"{}"), 404, 40403, "64 characters at most"),
         (asked(f"http://{sidecar.address}/v3/clusters/x/topics"), 404, 40403, "is not served"),
         (asked(url(sidecar, "orders")), 405, 405, "use POST"),
     ]

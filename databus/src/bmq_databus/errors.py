@@ -17,6 +17,10 @@ class SpoolFull(DatabusError):
     """The spool's bounds leave no room for the message."""
 
 
+class EntryTooLarge(DatabusError):
+    """What is to be accepted at once is more than a spool takes at once: nothing of it was."""
+
+
 class SpoolFailed(DatabusError):
     """The disk did not take what was to be accepted: it was not."""
 

@@ -140,13 +140,14 @@ class _Explained:
 
 def _explain(explained: _Explained, known: "dict[str, Channel]", channel: "Channel", new: "NewMessage") -> None:
     from bmq_databus.channels.steps import Moment, Refused, StepsOfChannels, Write
+    from bmq_databus.rules.lanes import Lanes
     from bmq_databus.rules.rates import Ahead
 
     at = Moment(now_s=0.0, now_ms=SystemClock().now_ms())
     steps = StepsOfChannels(known, random=SystemRng().random, now_s=lambda: at.now_s).of(channel)
     request = [(name.lower().encode(), value or b"") for name, value in new.headers]
     decision: Decision = steps.decide(
-        new, at, ahead=Ahead(), request=request, told=lambda step, what: explained.steps.append((step, what))
+        new, at, ahead=Ahead(), lanes=Lanes(request), told=lambda step, what: explained.steps.append((step, what))
     )
     match decision:
         case Write(channel=by, message=message):

@@ -16,10 +16,11 @@ from bmq_databus.backlog.channels import REPLAYING
 from bmq_databus.backlog.tally import Tally
 from bmq_databus.errors import SpoolDamaged
 from bmq_databus.producing.draining import UNDER_WAY_MAX
-from bmq_databus.spool.channel_spool import ChannelSpool, SpoolLimits, bytes_of
+from bmq_databus.spool.channel_spool import ChannelSpool, SpoolLimits
 from bmq_databus.spool.frames import Spooled
 from bmq_databus.spool.refused import FILE, OLDER, Refused, RefusedFiles, Unreadable, refused_in
 from bmq_databus.spool.segments import aside_in
+from bmq_databus.spool.sizes import bytes_of
 
 SPOOL: Final = "spool"
 _MAKING: Final = "making"

@@ -26,8 +26,7 @@ from bmq_databus.channels.channel import DEFAULT_PARTITIONER, Channel
 from bmq_databus.errors import DatabusError, RateLimited, TurnedOff, Unfit
 from bmq_databus.messages.forms import NewMessage
 from bmq_databus.rules.keys import key_of
-from bmq_databus.rules.lanes import Headers, lane_of
-from bmq_databus.rules.places import NotJson
+from bmq_databus.rules.lanes import Lanes
 from bmq_databus.rules.rates import Ahead, Rate, RateLimit
 from bmq_databus.rules.redaction import edits_of, redacted
 from bmq_databus.rules.sampling import is_sampled
@@ -63,6 +62,8 @@ Decision = Write | SampledOut | Refused
 SAMPLED_OUT: Final = SampledOut()
 DEAD_LETTERS_MAX: Final = 8
 """Channels that a message goes through one after another."""
+KEY_CHARS: Final = 80
+"""So much of a key is told."""
 FROM_HEADER: Final = "bmq-dead-letter-channel"
 WHY_HEADER: Final = "bmq-dead-letter-reason"
 
@@ -109,26 +110,27 @@ class Steps:
         at: Moment,
         *,
         ahead: Ahead,
-        request: Headers = (),
+        lanes: Lanes | None = None,
         waits: bool = False,
         told: Told | None = None,
     ) -> Decision:
-        """`request`: its headers; `ahead`: what of it was refused for the rate before. `waits`: the message is not
-        refused for the rate, but written later.
+        """`lanes`: its request's; None: it says nothing of them. `ahead`: what of that was refused for the rate before.
+        `waits`: the message is not refused for the rate, but written later.
         """
         told = told or _nobody
+        lanes = lanes or Lanes()
         try:
-            return self._decided(new, at, ahead=ahead, request=request, waits=waits, told=told)
+            return self._decided(new, at, ahead=ahead, lanes=lanes, waits=waits, told=told)
         except Unfit as error:
             return (
-                self._dead(new, at, error, request=request, waits=waits, told=told)
+                self._dead(new, at, error, lanes=lanes, waits=waits, told=told)
                 if self.channel.dead_letter
                 else Refused(error)
             )
         except (TurnedOff, RateLimited) as error:
             return Refused(error)
 
-    def _dead(self, new: NewMessage, at: Moment, why: Unfit, *, request: Headers, waits: bool, told: Told) -> Decision:
+    def _dead(self, new: NewMessage, at: Moment, why: Unfit, *, lanes: Lanes, waits: bool, told: Told) -> Decision:
         """What becomes of it by the dead-letter channel."""
         name = self.channel.dead_letter
         told("dead letter", f"it goes to channel {name}")
@@ -140,19 +142,17 @@ class Steps:
         headers = ((FROM_HEADER, self.channel.name.encode()), (WHY_HEADER, str(why).encode()))
         try:
             value = new.value if self._edits is None else redacted(new.value, self._edits)
-        except NotJson as error:
+        except Unfit as error:
             return Refused(error)
         dead = msgspec.structs.replace(new, value=value, partition=-1, headers=(*new.headers, *headers))
-        decision = steps.decide(dead, at, ahead=Ahead(), request=request, waits=waits, told=told)
+        decision = steps.decide(dead, at, ahead=Ahead(), lanes=lanes, waits=waits, told=told)
         if isinstance(decision, Write):
             return msgspec.structs.replace(decision, dead=str(why))
         if isinstance(decision, Refused) and not isinstance(decision.error, RateLimited):
             return Refused(Unfit(f"{why}; and as a dead letter: {decision.error}"))
         return decision
 
-    def _decided(
-        self, new: NewMessage, at: Moment, *, ahead: Ahead, request: Headers, waits: bool, told: Told
-    ) -> Decision:
+    def _decided(self, new: NewMessage, at: Moment, *, ahead: Ahead, lanes: Lanes, waits: bool, told: Told) -> Decision:
         if not self.channel.enabled:
             with _telling("enabled", told):
                 raise TurnedOff(f"channel {self.channel.name} is turned off")
@@ -160,7 +160,7 @@ class Steps:
         self._check(new, told)
         new = self._redacted(new, told)
         new = self._keyed(new, told)
-        lane = self._lane(new, request, told)
+        lane = self._lane(new, lanes, told)
         if not self._is_sampled(new, told):
             return SAMPLED_OUT
         after_s = self._admitted(new, at, ahead=ahead, waits=waits, told=told)
@@ -188,18 +188,20 @@ class Steps:
     def _keyed(self, new: NewMessage, told: Told) -> NewMessage:
         rule = self.channel.key
         if rule is None:
-            told("key", _key_text(new.key))
+            if told is not _nobody:
+                told("key", _key_text(new.key))
             return new
         with _telling("key", told):
             key = key_of(rule, new)
-        told("key", f"{_key_text(key)}, by {rule.said}")
+        if told is not _nobody:
+            told("key", f"{_key_text(key)}, by {rule.said}")
         return msgspec.structs.replace(new, key=key)
 
-    def _lane(self, new: NewMessage, request: Headers, told: Told) -> str:
+    def _lane(self, new: NewMessage, lanes: Lanes, told: Told) -> str:
         if self.channel.lane is None:
             return ""
         with _telling("lane", told):
-            lane = lane_of(self.channel.lane, new, request)
+            lane = lanes.of(self.channel.lane, new)
         told("lane", f"it goes to lane {lane}" if lane else "it names none")
         return lane
 
@@ -286,7 +288,7 @@ def _size_bytes(new: NewMessage) -> int:
 
 
 def _key_text(key: bytes | None) -> str:
-    return "it has none" if key is None else repr(key.decode(errors="backslashreplace"))[:80]
+    return "it has none" if key is None else repr(key[:KEY_CHARS].decode(errors="backslashreplace"))[:KEY_CHARS]
 
 
 def _rate_text(rate: Rate) -> str:

@@ -1,7 +1,8 @@
 """Confluent's REST API, v3, as far as writers need it: `GET /v3/clusters` and `/v3/clusters/{cluster_id}`, and
 `POST /v3/clusters/{cluster_id}/topics/{topic_name}/records`, also below `/kafka`.
 
-A topic's name is a channel's. Whose cluster the path names is not looked at, as Confluent's own proxy does not.
+A topic's name is a channel's. Whose cluster the path names is not looked at, as Confluent's own proxy does not; but it
+is told with each record, so that it has no more characters than an id may.
 """
 
 from contextlib import ExitStack
@@ -29,6 +30,8 @@ RELATED: Final = {
     "partition_reassignments": "topics/-/partitions/-/reassignment",
 }
 """What else such an API has of a cluster, and is not served."""
+CLUSTER_CHARS_MAX: Final = 64
+"""More than Kafka's own ids have, which are 22."""
 _HOST: Final = "localhost"
 
 
@@ -63,6 +66,15 @@ class Confluent:
                 if method != "GET":
                     return shaped(refusal(405, f"{method} is not served here: use GET", allow="GET"))
                 return await self._clusters(path, incoming)
+            case [cluster, "topics", _, "records"] if len(cluster) > CLUSTER_CHARS_MAX:
+                return shaped(
+                    refusal(
+                        404,
+                        f"there is no cluster {cluster[:CLUSTER_CHARS_MAX]!r}...: an id has {CLUSTER_CHARS_MAX} "
+                        "characters at most, not "
+                        f"{len(cluster)}; take the one that GET {ROOTS[0]} tells",
+                    )
+                )
             case [cluster, "topics", topic, "records"]:
                 if method != "POST":
                     return shaped(refusal(405, f"{method} is not served here: use POST", allow="POST"))

@@ -16,6 +16,8 @@ from bmq_databus.errors import BadMessage
 PARTITION_MAX: Final = (1 << 31) - 1
 TIMESTAMP_MS_MAX: Final = 253_402_300_799_999
 """The last ms of the year 9999; later ones are seconds or ns by mistake."""
+SAID_CHARS_MAX: Final = 500
+"""An error may have a field's name, which its writer has chosen."""
 HEADERS_MAX: Final = 1_000
 HEADERS_BYTES_FEW: Final = 256 << 10
 HEADERS_QUOTES_MAX: Final = 8 * HEADERS_MAX
@@ -231,7 +233,7 @@ def _content(header: _Header) -> bytes | None:
 
 def said(error: Exception) -> str:
     """What is wrong with what was to be JSON."""
-    return "it is nested too deep" if isinstance(error, RecursionError) else str(error)
+    return "it is nested too deep" if isinstance(error, RecursionError) else str(error)[:SAID_CHARS_MAX]
 
 
 def _number(name: str, text: str | None, most: int) -> int:

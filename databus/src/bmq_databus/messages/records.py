@@ -4,7 +4,7 @@ Keys and values say what they are: `BINARY` is base64, `STRING` a text, `JSON` w
 or with null, is null. Types that need a schema registry are refused.
 """
 
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from typing import Annotated, Any, Final
 
 import msgspec
@@ -77,6 +77,8 @@ _record: Final = msgspec.json.Decoder(_Record)
 _headers: Final = msgspec.json.Decoder(_Headers | None)
 _text: Final = msgspec.json.Decoder(str)
 _base64: Final = msgspec.json.Decoder(bytes)
+_EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
+_MS: Final = timedelta(milliseconds=1)
 _NULL: Final = b"null"
 _SCHEMA_FIELDS: Final = ("subject", "subject_name_strategy", "schema", "schema_id", "schema_version")
 
@@ -97,7 +99,7 @@ def _checked(written: _Record) -> Record:
     value, value_is = _data(written.value, "value")
     timestamp_ms = -1
     if written.timestamp is not None:
-        timestamp_ms = int(written.timestamp.timestamp() * 1000)
+        timestamp_ms = (written.timestamp - _EPOCH) // _MS
         if not 0 < timestamp_ms <= TIMESTAMP_MS_MAX:
             raise BadMessage("timestamp: a time since 1970 is wanted")
     partition = -1 if written.partition_id is None else written.partition_id
@@ -107,7 +109,7 @@ def _checked(written: _Record) -> Record:
 
 def time_text(time_ms: int) -> str:
     """As Confluent's API writes it."""
-    text = datetime.fromtimestamp(time_ms / 1000, UTC).isoformat(timespec="milliseconds")
+    text = (_EPOCH + time_ms * _MS).isoformat(timespec="milliseconds")
     return text.replace(".000", "").replace("+00:00", "Z")
 
 

@@ -16,9 +16,10 @@ from bmq.fairness.turns import Turns
 from bmq_databus.errors import QueueFull
 from bmq_databus.producing.outcomes import FOR_GOOD
 from bmq_databus.producing.producer import Reports
-from bmq_databus.spool.channel_spool import ChannelSpool, bytes_of
+from bmq_databus.spool.channel_spool import ChannelSpool
 from bmq_databus.spool.frames import SENT, Spooled
 from bmq_databus.spool.reading import Read
+from bmq_databus.spool.sizes import bytes_of
 
 ROOM_S = 0.05
 AGAIN_FIRST_S = 0.5

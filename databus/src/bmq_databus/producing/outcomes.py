@@ -9,6 +9,7 @@ from confluent_kafka import KafkaError
 from bmq_databus.errors import (
     BadMessage,
     DatabusError,
+    EntryTooLarge,
     LineTooLong,
     QueueFull,
     RateLimited,
@@ -46,6 +47,7 @@ _STATUSES: Final = {
     KafkaError.REQUEST_TIMED_OUT: 503,
 }
 _OWN: Final[tuple[tuple[type[DatabusError], int], ...]] = (
+    (EntryTooLarge, 413),
     (LineTooLong, 413),
     (BadMessage, 400),
     (TurnedOff, 403),
@@ -56,6 +58,7 @@ _OWN: Final[tuple[tuple[type[DatabusError], int], ...]] = (
     (QueueFull, 503),
 )
 
+IN_SHORT: Final = "why was told in the first answer, which was too long to be kept"
 _MAYBE: Final = "the cluster did not take it in time, and may have it all the same: see that it is there"
 
 Outcome = dict[str, Any]
@@ -132,6 +135,14 @@ def whole(outcomes: list[Outcome]) -> int:
     """The status of a request for several messages: each one's own where they are the same, else 207."""
     statuses = set(map(itemgetter("status"), outcomes))
     return statuses.pop() if len(statuses) == 1 else 207 if statuses else 200
+
+
+def in_short(outcome: Outcome) -> Outcome:
+    """What is told of it again where the answer is too long to be kept: a bounded part, with the same status."""
+    short = {name: value for name, value in outcome.items() if name not in ("error", "targets", "retryAfter")}
+    if "error" in outcome:
+        short["error"] = _MAYBE if _MAYBE in outcome["error"] else IN_SHORT
+    return short
 
 
 def may_be_written(outcome: Outcome) -> bool:

@@ -13,8 +13,8 @@ from confluent_kafka import KafkaError
 
 from bmq_databus.errors import QueueFull
 from bmq_databus.producing.producer import Away, Producing, Reports
-from bmq_databus.spool.channel_spool import bytes_of
 from bmq_databus.spool.frames import Spooled
+from bmq_databus.spool.sizes import bytes_of
 
 OF_BATCHES: Final = frozenset(
     {

@@ -88,7 +88,8 @@ class Spools:
             for one in places
         ]
         for place, theirs in zip(places, for_each, strict=True):
-            await self._spools[place.name].room_for(theirs, patience_s=patience_s)
+            its_once = once if place is places[-1] else None
+            await self._spools[place.name].room_for(theirs, patience_s=patience_s, once=its_once)
         under_way: list[asyncio.Future[None]] = []
         for place, theirs in zip(places, for_each, strict=True):
             is_last = place is places[-1]

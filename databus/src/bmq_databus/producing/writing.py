@@ -26,7 +26,7 @@ from bmq_databus.producing.producer import Reports
 from bmq_databus.producing.senders import Senders
 from bmq_databus.producing.settings import NEVER_MS, producer_settings
 from bmq_databus.producing.spools import Spools
-from bmq_databus.rules.lanes import Headers
+from bmq_databus.rules.lanes import Headers, Lanes
 from bmq_databus.rules.rates import Ahead
 from bmq_databus.spool.aside import DEFAULT_LIMITS, AsideLimits
 from bmq_databus.spool.channel_spool import ChannelSpool
@@ -313,7 +313,7 @@ class Writing:
         waits: bool,
     ) -> dict[int, _Due]:
         """Messages as the rules of their channel have them, by the ids of the channels that write them."""
-        at, ahead = self._now(), Ahead()
+        at, ahead, lanes = self._now(), Ahead(), Lanes(request)
         due: dict[int, _Due] = {}
         for place, new in enumerate(news):
             if place and place % RULED_MESSAGES == 0:
@@ -323,7 +323,7 @@ class Writing:
                 continue
             if context:
                 new = with_context(new, context)
-            match steps.decide(new, at, ahead=ahead, request=request, waits=waits):
+            match steps.decide(new, at, ahead=ahead, lanes=lanes, waits=waits):
                 case Write(channel=by, message=message, after_s=after_s, dead=dead):
                     if after_s:
                         await self._give(due.values(), settle, patience_s=patience_s)

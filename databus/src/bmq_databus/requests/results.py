@@ -10,6 +10,9 @@ from bmq_databus.producing.outcomes import Outcome
 MESSAGE_EXTRA_BYTES: Final = 512
 """What a message takes in memory beside its line, about: lines may be very short."""
 
+TAKEN_MAX: Final = 256
+"""So many results are written down in one go: each may take more so than it does before."""
+
 
 class Results:
     """Messages are added in their order, settled in any, and taken in their order; one adds, and one takes."""
@@ -62,10 +65,13 @@ class Results:
         self.unanswered_bytes += size_bytes
 
     def settle(self, number: int, outcome: Outcome) -> None:
-        """What became of it."""
+        """What became of it. What is told of it counts, too."""
         at = number - self._first
         if at >= len(self._outcomes):  # abandoned
             return
+        if (told_bytes := _told_bytes(outcome)) > 0:
+            self._sizes_bytes[at] += told_bytes
+            self.unanswered_bytes += told_bytes
         self._outcomes[at] = outcome
         if at == 0:
             self._known.set()
@@ -82,13 +88,13 @@ class Results:
         self.close()
 
     async def take(self) -> tuple[list[Outcome], int]:
-        """The outcomes that are known of the first messages, and what to give to `give_back` when they are sent. None
-        of them: all are taken, and it is closed.
+        """The outcomes that are known of the first messages, TAKEN_MAX at most, and what to give to `give_back` when
+        they are sent. None of them: all are taken, and it is closed.
         """
         while True:
             taken: list[Outcome] = []
             size_bytes = 0
-            while self._outcomes and (outcome := self._outcomes[0]) is not None:
+            while self._outcomes and len(taken) < TAKEN_MAX and (outcome := self._outcomes[0]) is not None:
                 taken.append(outcome)
                 self._outcomes.popleft()
                 size_bytes += self._sizes_bytes.popleft()
@@ -102,3 +108,9 @@ class Results:
         """Those outcomes are sent."""
         self.unanswered_bytes -= size_bytes
         self._room.set()
+
+
+def _told_bytes(outcome: Outcome) -> int:
+    """What it takes beside MESSAGE_EXTRA_BYTES."""
+    targets = outcome.get("targets", ())
+    return len(outcome.get("error", "")) + sum(MESSAGE_EXTRA_BYTES + _told_bytes(one) for one in targets)

@@ -11,7 +11,7 @@ from bmq_databus import metrics
 from bmq_databus.channels.channel import Channel
 from bmq_databus.errors import BadMessage
 from bmq_databus.messages.forms import NewMessage
-from bmq_databus.producing.outcomes import Outcome, may_be_written
+from bmq_databus.producing.outcomes import Outcome, in_short, may_be_written
 from bmq_databus.producing.writing import SLICE_MESSAGES, Writing
 from bmq_databus.requests.idempotency import Answer, Idempotency, fingerprint_of
 from bmq_databus.requests.room import BodyRoom, OneBody
@@ -28,6 +28,8 @@ PATIENCE_S: Final = 30.0
 """How long a writer waits for room, beside the time that delivery takes."""
 THREAD_BYTES: Final = 256 << 10
 """What is longer is hashed in a thread."""
+ANSWER_BYTES_MAX: Final = 256 << 10
+"""An answer that is longer is kept in short: it lies on disk twice, and a channel keeps 16 MiB of them."""
 
 _status: Final = itemgetter("status")
 
@@ -85,8 +87,9 @@ class Requests:
         fingerprint: bytes,
         answer: Callable[[list[Outcome]], Answer],
     ) -> tuple[Answer, list[Outcome]]:
-        """The request's answer, and what it was made of; nothing where the request came again. Raises KeyReused,
-        KeyUnderWay, TooMuchAtOnce, and what `messages` does.
+        """The request's answer, and what it was made of; nothing where the request came again. Of a long answer that
+        one has the statuses, and where messages are. Raises KeyReused, KeyUnderWay, TooMuchAtOnce, and what `messages`
+        does.
         """
         if channel.is_declared and (keys := self.writing.take_keys(channel)):
             self._idempotency.remember(channel, keys, now_ms=self.writing.now_ms())
@@ -95,15 +98,18 @@ class Requests:
             return kept, []
         with self._idempotency.first(channel, key, fingerprint) as claim:
 
+            def again(outcomes: list[Outcome], given: Answer) -> Answer:
+                return given if len(given.body) <= ANSWER_BYTES_MAX else answer(list(map(in_short, outcomes)))
+
             def once(outcomes: list[Outcome]) -> Once:
-                given = answer(outcomes)
+                given = again(outcomes, answer(outcomes))
                 until_ms = self.writing.now_ms() + int(1000 * channel.idempotency_window_s)
                 return Once(key, fingerprint, until_ms, given.status, given.body)
 
             outcomes = await self.written(channel, messages, request=request, room=room, once=once)
             given = answer(outcomes)
             if any(map(may_be_written, outcomes)):
-                claim.keep(given)
+                claim.keep(again(outcomes, given))
             return given, outcomes
 
     def refused(self, channel: Channel, status: int) -> None:

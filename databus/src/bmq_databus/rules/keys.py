@@ -27,7 +27,7 @@ class KeyRule:
 
 def key_of(rule: KeyRule, new: NewMessage) -> bytes | None:
     """The key that the rule finds, or the message's own where it finds none. Raises Unfit where there is neither, and
-    has to be.
+    has to be, and where the value is too large to look.
     """
     found = _found(rule, new)
     if found is None:

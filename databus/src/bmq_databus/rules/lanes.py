@@ -1,6 +1,7 @@
 """Which lane a message is of. Pure."""
 
 from collections.abc import Sequence
+from typing import Final
 
 from bmq.errors import InvalidRequest
 from bmq.naming.lane_choice import LaneChoice
@@ -8,16 +9,59 @@ from bmq.naming.lanes import check_lane_name
 from bmq_databus.errors import Unfit
 from bmq_databus.messages.forms import NewMessage
 
+BAGGAGE_BYTES_MAX: Final = 8_192
+BAGGAGE_MEMBERS_MAX: Final = 64
+"""What W3C has everybody carry on, and no more of it is looked at."""
+NAME_BYTES: Final = 64
+"""More than a lane's name may have: whatever is longer is none."""
+
 Headers = Sequence[tuple[bytes, bytes]]
 """A request's, their names in lower case."""
+_Contents = tuple[bytes, ...]
 
 
-def lane_of(rule: LaneChoice, new: NewMessage, request: Headers) -> str:
-    """The lane that the message's own header names, else its request's; empty: none. Raises Unfit for what is no
-    lane's name, so that nothing of a lane comes to the base by a slip.
-    """
-    said = [content or b"" for name, content in new.headers if name.lower() == rule.header]
-    names = rule.names(said or [content for name, content in request if name == rule.header.encode()])
+class Lanes:
+    """Those of one request's messages. What several of them say alike, or their request for all, is read once."""
+
+    def __init__(self, request: Headers = ()) -> None:
+        self._request = request
+        self._of_request: dict[str, _Contents] = {}
+        """By the header's name."""
+        self._read: tuple[LaneChoice, _Contents] | None = None
+        self._lane: str | Unfit = ""
+        """What came of the last reading."""
+
+    def of(self, rule: LaneChoice, new: NewMessage) -> str:
+        """The lane that the message's own header names, else its request's; empty: none. Raises Unfit for what is no
+        lane's name, so that nothing of a lane comes to the base by a slip.
+        """
+        said = tuple(content or b"" for name, content in new.headers if name.lower() == rule.header)
+        contents = said or self._said_by_request(rule.header)
+        if self._read != (rule, contents):
+            self._read, self._lane = None, ""
+            try:
+                self._lane = _named(rule, contents)
+            except Unfit as error:
+                self._lane = Unfit(*error.args)  # without the frames that it was raised in
+            self._read = rule, contents
+        if isinstance(self._lane, Unfit):
+            raise Unfit(*self._lane.args)
+        return self._lane
+
+    def _said_by_request(self, header: str) -> _Contents:
+        if header not in self._of_request:
+            named = header.encode()
+            self._of_request[header] = tuple(content for name, content in self._request if name == named)
+        return self._of_request[header]
+
+
+def _named(rule: LaneChoice, contents: _Contents) -> str:
+    """Raises Unfit."""
+    if rule.member:
+        _check_baggage(contents)
+    else:
+        contents = tuple(content.strip()[:NAME_BYTES] for content in contents)
+    names = rule.names(contents)
     if len(names) > 1:
         raise Unfit(f"it names several lanes ({', '.join(sorted(names))[:80]}): name one")
     for name in names:
@@ -27,3 +71,17 @@ def lane_of(rule: LaneChoice, new: NewMessage, request: Headers) -> str:
             raise Unfit(f"its lane, {name[:40]!r}, is no lane's name: {error}") from None
         return name
     return ""
+
+
+def _check_baggage(contents: _Contents) -> None:
+    """Raises Unfit."""
+    size_bytes = sum(map(len, contents))
+    if size_bytes > BAGGAGE_BYTES_MAX:
+        raise Unfit(
+            f"its baggage, which names its lane, has {size_bytes} bytes: {BAGGAGE_BYTES_MAX} are the most; send less"
+        )
+    members = len(contents) + sum(content.count(b",") for content in contents)
+    if members > BAGGAGE_MEMBERS_MAX:
+        raise Unfit(
+            f"its baggage, which names its lane, has {members} members: {BAGGAGE_MEMBERS_MAX} are the most; send fewer"
+        )

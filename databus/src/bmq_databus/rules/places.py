@@ -12,6 +12,8 @@ import msgspec
 from bmq_databus.errors import Unfit
 from bmq_resources.json_paths import Path
 
+VALUE_BYTES_MAX: Final = 1 << 20
+"""A value is opened in one turn of the loop, and few of its bytes may be a member each."""
 _object: Final = msgspec.json.Decoder(dict[str, msgspec.Raw]).decode
 _array: Final = msgspec.json.Decoder(list[msgspec.Raw]).decode
 _any: Final = msgspec.json.Decoder(msgspec.Raw).decode
@@ -30,12 +32,14 @@ class NotJson(Unfit):
 
 
 def check(value: bytes) -> None:
-    """Raises NotJson."""
+    """Raises NotJson, and Unfit where it is too large to be looked into."""
+    if len(value) > VALUE_BYTES_MAX:
+        raise Unfit(f"a value that its channel looks into has {VALUE_BYTES_MAX} bytes at most, not {len(value)}")
     _opened(_any, value)
 
 
 def found_at(value: bytes, path: Path) -> bytes | None:
-    """The JSON there, without what is blank around it; None where there is nothing. Raises NotJson."""
+    """The JSON there, without what is blank around it; None where there is nothing. Raises NotJson, Unfit."""
     check(value)
     here = value
     for step in path:
@@ -48,7 +52,7 @@ def found_at(value: bytes, path: Path) -> bytes | None:
 
 def edited(value: bytes, edits: Edits) -> bytes:
     """The value with these changes. Each object and array on the way to them is written anew, also where nothing is
-    there: an earlier member of the same name is left out. Raises NotJson.
+    there: an earlier member of the same name is left out. Raises NotJson, Unfit.
     """
     check(value)
     return _edited(value, edits)

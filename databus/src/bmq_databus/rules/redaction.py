@@ -31,7 +31,9 @@ def edits_of(rule: Redaction) -> Edits:
 
 
 def redacted(value: bytes | None, edits: Edits) -> bytes | None:
-    """The value without it. Raises NotJson: then what is to be taken out may be anywhere in it."""
+    """The value without it. Raises NotJson: then what is to be taken out may be anywhere in it; Unfit: it is too large
+    to look.
+    """
     if value is None:
         return None
     try:

@@ -22,8 +22,6 @@ if TYPE_CHECKING:
 SCHEMA_BYTES_MAX: Final = 256 << 10
 PARTS_MAX: Final = 10_000
 """A schema has so many, with what it refers to in the places of the references."""
-VALUE_BYTES_MAX: Final = 1 << 20
-"""A value is checked in one turn of the loop."""
 PATTERN_BYTES_MAX: Final = 1 << 20
 TEXT_CHARS_MAX: Final = 60
 ERRORS_MAX: Final = 3
@@ -81,8 +79,6 @@ class SchemaCheck:
         """Raises Unfit: the place and the rule. What is within `hidden` places is told as that place."""
         if value is None:
             return
-        if len(value) > VALUE_BYTES_MAX:
-            raise Unfit(f"a value that is checked by a schema has {VALUE_BYTES_MAX} bytes at most, not {len(value)}")
         check(value)
         try:
             parts = json.loads(value, parse_float=Decimal)

@@ -21,16 +21,30 @@ import structlog
 from bmq.ports import Clock
 from bmq.runtime.blocking_calls import BlockingCalls
 from bmq.runtime.file_io import REMEDIES, sync_file, sync_folder
-from bmq_databus.errors import SpoolFailed, SpoolFull
+from bmq.runtime.system import SystemRng
+from bmq_databus.errors import EntryTooLarge, SpoolFailed, SpoolFull
 from bmq_databus.metrics import SpoolCounts, SpoolMetrics
 from bmq_databus.spool.aside import DEFAULT_LIMITS, Aside, AsideLimits
 from bmq_databus.spool.done import runs
 from bmq_databus.spool.folder import SpoolFolder
-from bmq_databus.spool.frames import BEGUN, DAMAGED, FRAME_HEAD_BYTES, REFUSED, SENT, Once, Spooled, Step, encode_frame
+from bmq_databus.spool.frames import (
+    BEGUN,
+    DAMAGED,
+    FRAME_BYTES_MAX,
+    REFUSED,
+    SENT,
+    Once,
+    Spooled,
+    Step,
+    encode_frame,
+)
+from bmq_databus.spool.identity import id_made
+from bmq_databus.spool.keys import BYTES_MAX as KEYS_BYTES_MAX
 from bmq_databus.spool.keys import KeyFiles
 from bmq_databus.spool.reading import Lost, Read, Reading
 from bmq_databus.spool.refused import Refused
 from bmq_databus.spool.segments import SegmentFile, SegmentWriter
+from bmq_databus.spool.sizes import entry_bytes, once_bytes
 from bmq_databus.spool.undone import UndoneSegment, undone_in
 
 WhenFull = Literal["block", "reject", "drop_oldest"]
@@ -44,12 +58,6 @@ PROBE: Final = "probe"
 PROBE_BYTES: Final = 64 << 10
 AGAIN_S: Final = 1.0
 """A disk that did not take something is asked again after so long."""
-MESSAGE_EXTRA_BYTES: Final = 48
-"""What a message takes on disk beside its texts, at most: what MessagePack says of their lengths, and its numbers."""
-HEADER_EXTRA_BYTES: Final = 12
-ONCE_EXTRA_BYTES: Final = 64
-ENTRY_EXTRA_BYTES: Final = FRAME_HEAD_BYTES + 8
-"""What messages that enter together take beside themselves: they are a frame."""
 
 log = structlog.get_logger()
 
@@ -96,6 +104,7 @@ class ChannelSpool:
         self._clock = clock
         self._loop = asyncio.get_running_loop()
         self._held: SpoolFolder | None = None
+        self._id = b""
         self._keys = KeyFiles(folder)
         self._known_keys: list[Once] = []
         self._unkept: deque[Once] = deque(maxlen=UNKEPT_MAX)
@@ -140,6 +149,7 @@ class ChannelSpool:
         spool = cls(folder, limits=limits, clock=clock, aside=aside, refused_in=refused_in, counts=counts)
         spool._metrics.tell(spool)
         spool._held = await spool._disk.run(partial(SpoolFolder, folder))
+        spool._id = await spool._disk.run(partial(id_made, folder, bytes(SystemRng().nonce())))
         spool._known_keys = await spool._disk.run(partial(spool._keys.recover, clock.now_ms()))
         spool._segments, spool._next_number = await spool._disk.run(partial(undone_in, folder))
         await spool._disk.run(spool._aside.recover)
@@ -172,7 +182,7 @@ class ChannelSpool:
         self._room.set()
 
     async def accept(self, messages: Sequence[Spooled], *, patience_s: float) -> None:
-        """Durable when it returns, all of them. Raises SpoolFull, SpoolFailed: none was accepted."""
+        """Durable when it returns, all of them. Raises SpoolFull, SpoolFailed, EntryTooLarge: none was accepted."""
         await (await self.enter(messages, patience_s=patience_s))
 
     def take_keys(self) -> list[Once]:
@@ -180,21 +190,20 @@ class ChannelSpool:
         keys, self._known_keys = self._known_keys, []
         return keys
 
-    async def room_for(self, messages: Sequence[Spooled], *, patience_s: float) -> None:
-        """Returns when there is room for them. Raises SpoolFull."""
-        await self._room_for(_entry_bytes(messages), patience_s)
+    async def room_for(self, messages: Sequence[Spooled], *, patience_s: float, once: Once | None = None) -> None:
+        """Returns when there is room for what is to `enter`. Raises SpoolFull, EntryTooLarge."""
+        await self._room_for(entry_bytes(messages, once), patience_s)
 
     async def enter(
         self, messages: Sequence[Spooled], *, patience_s: float, once: Once | None = None
     ) -> "asyncio.Future[None]":
-        """Behind what entered before, once there is room; raises SpoolFull where there is none. The future is done when
-        they are durable, all of them, or has SpoolFailed: none was accepted. `once`, of the request that has written
-        them, is durable with them.
+        """Behind what entered before, once there is room; raises SpoolFull where there is none, EntryTooLarge. The
+        future is done when they are durable, all of them, or has SpoolFailed: none was accepted. `once`, of the request
+        that has written them, is durable with them.
         """
-        size_bytes = _entry_bytes(messages)
+        size_bytes = entry_bytes(messages, once)
         if once is not None:
             messages = [msgspec.structs.replace(messages[0], once=once), *messages[1:]]
-            size_bytes += ONCE_EXTRA_BYTES + len(once.body) + len(once.key.encode())
         await self._room_for(size_bytes, patience_s)
         done: asyncio.Future[None] = self._loop.create_future()
         self._waiting.append(_Waiting(messages, size_bytes, done, once))
@@ -304,6 +313,11 @@ class ChannelSpool:
             await asyncio.wait([self._tasks[name]])
 
     async def _room_for(self, size_bytes: int, patience_s: float) -> None:
+        if size_bytes > FRAME_BYTES_MAX:
+            raise EntryTooLarge(
+                f"it takes {size_bytes} bytes on disk, each target of its channel counted: {FRAME_BYTES_MAX} are the "
+                "most at once; send fewer or smaller messages at a time"
+            )
         if self.size_bytes + size_bytes > self.limits.bytes_max:
             await self._make_room(size_bytes, patience_s)
 
@@ -368,7 +382,7 @@ class ChannelSpool:
         parts: list[bytes] = []
         end = self._next_number
         for one in group:
-            parts += encode_frame(end, one.messages)
+            parts += encode_frame(end, one.messages, spool_id=self._id)
             end += len(one.messages)
         try:
             self._writer.append(parts)
@@ -388,6 +402,8 @@ class ChannelSpool:
         if not keys and not self._unkept:
             return
         self._unkept.extend(keys)
+        while len(self._unkept) > 1 and sum(map(once_bytes, self._unkept)) > KEYS_BYTES_MAX:
+            self._unkept.popleft()
         try:
             self._keys.append(list(self._unkept))
         except OSError as error:
@@ -556,19 +572,6 @@ def _merged(spans: Iterable[tuple[int, int]]) -> list[tuple[int, int]]:
         else:
             found.append((first, end))
     return found
-
-
-def _entry_bytes(messages: Iterable[Spooled]) -> int:
-    return ENTRY_EXTRA_BYTES + sum(map(bytes_of, messages))
-
-
-def bytes_of(message: Spooled) -> int:
-    """What a message takes on disk, at most, and not much less."""
-    own = len(message.key or b"") + len(message.value or b"") + len(message.topic) + MESSAGE_EXTRA_BYTES
-    own += len(message.lane) + len(message.partitioner)
-    if not message.headers:
-        return own
-    return own + sum(len(name.encode()) + len(value or b"") + HEADER_EXTRA_BYTES for name, value in message.headers)
 
 
 def _sync(folder: Path, segments: Iterable[UndoneSegment]) -> None:

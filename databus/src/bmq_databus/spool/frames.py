@@ -21,7 +21,9 @@ FRAME_MAGIC: Final = b"bmqf"
 _FRAME: Final = struct.Struct("<4sIIQ")
 FRAME_HEAD_BYTES: Final = _FRAME.size + 2 * _CRC.size
 FRAME_BYTES_MAX: Final = 128 << 20
-"""What a frame's length may say; whatever claims more is damaged."""
+"""The most that a frame is written with, and read with by a sidecar. Earlier versions may have written longer ones."""
+FRAME_LENGTH_MAX: Final = (1 << 32) - 1
+"""What its length can say."""
 _STEP: Final = struct.Struct("<BQI")
 STEP_BYTES: Final = _STEP.size + _CRC.size
 
@@ -67,6 +69,12 @@ class Spooled(msgspec.Struct, frozen=True, array_like=True):
     """The key of the request whose first accepted message it is; None: it has no key."""
 
 
+class _Last(Spooled, frozen=True, array_like=True):
+    """A frame's last message, which has the spool's id behind all: the last bytes of the payload are it."""
+
+    spool_id: bytes = b""
+
+
 _messages_of: Final = msgspec.msgpack.Decoder(tuple[Spooled, ...])
 _pack: Final = msgspec.msgpack.Encoder().encode
 
@@ -108,22 +116,25 @@ def decode_head(data: Buffer) -> int:
     return first
 
 
-def encode_frame(first: int, messages: Sequence[Spooled]) -> list[bytes]:
-    """A frame, in two parts."""
+def encode_frame(first: int, messages: Sequence[Spooled], *, spool_id: bytes = b"") -> list[bytes]:
+    """A frame, in two parts. With an id of the spool its payload ends with that."""
+    if spool_id:
+        messages = [*messages[:-1], _Last(**msgspec.structs.asdict(messages[-1]), spool_id=spool_id)]
     payload = _pack(messages)
+    assert len(payload) <= FRAME_BYTES_MAX, f"a frame of {len(payload)} bytes"
     head = _FRAME.pack(FRAME_MAGIC, len(payload), len(messages), first)
     return [head + _CRC.pack(crc32c(head)) + _CRC.pack(crc32c(payload)), payload]
 
 
 def decode_frame_head(data: Buffer) -> FrameHead:
-    """Raises SpoolDamaged where it is none."""
+    """However long the frame is. Raises SpoolDamaged where it is none."""
     view = memoryview(data)
     if len(view) < FRAME_HEAD_BYTES:
         raise SpoolDamaged("it ends within a frame's head")
     magic, length, count, first = _FRAME.unpack_from(view)
     if magic != FRAME_MAGIC or crc32c(view[: _FRAME.size]) != _CRC.unpack_from(view, _FRAME.size)[0]:
         raise SpoolDamaged("a frame's head is damaged")
-    if not (0 < length <= FRAME_BYTES_MAX and 0 < count <= length):
+    if not 0 < count <= length:
         raise SpoolDamaged(f"a frame claims {count} messages in {length} bytes")
     return FrameHead(length, count, first, _CRC.unpack_from(view, _FRAME.size + _CRC.size)[0])
 

@@ -4,7 +4,7 @@ Blocking: whoever has a loop calls it in a thread. Raises OSError as it comes.
 """
 
 import os
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -17,6 +17,7 @@ from bmq_databus.errors import SpoolDamaged
 from bmq_databus.spool.frames import (
     FRAME_BYTES_MAX,
     FRAME_HEAD_BYTES,
+    FRAME_LENGTH_MAX,
     FRAME_MAGIC,
     HEAD_BYTES,
     STEP_BYTES,
@@ -31,6 +32,7 @@ from bmq_databus.spool.frames import (
     encode_head,
     encode_step,
 )
+from bmq_databus.spool.identity import id_in
 
 SEGMENT_SUFFIX: Final = ".spool"
 STEPS_SUFFIX: Final = ".steps"
@@ -164,6 +166,10 @@ class SegmentReader:
         except BaseException:
             os.close(self._fd)
             raise
+        self._segment = segment
+        self._bytes_max = FRAME_LENGTH_MAX if aside else FRAME_BYTES_MAX
+        self._own_end: bytes | None = None
+        """What a frame that is found has to end with; None: that is not known yet."""
         self.at = HEAD_BYTES
         """Where the next frame begins."""
         self.number = segment.first
@@ -189,31 +195,73 @@ class SegmentReader:
         self.number = head.first + head.count
 
     def resync(self, least: int, most: int) -> FrameHead | None:
-        """On to the next whole frame, however far, of numbers from `least` to before `most`; None where there is
-        none.
+        """On to the next frame of numbers from `least` to before `most`; None where there is none. Frames whose heads
+        are whole lead from one to the next, and nothing is looked for in them. Where a head is lost the next one is
+        searched for, however far: one that this spool wrote, as messages may have frames within them.
         """
-        at = self.at + 1
-        while data := read_range(self._fd, start=at, length=RESYNC_BYTES):
-            found = data.find(FRAME_MAGIC)
-            if found < 0:
-                at += max(1, len(data) - len(FRAME_MAGIC) + 1)
-                continue
-            at += found
-            try:
-                head = decode_frame_head(read_range(self._fd, start=at, length=FRAME_HEAD_BYTES))
-                if least <= head.first <= head.first + head.count <= most:
-                    before, self.at = self.at, at
-                    if head.length <= self.left_bytes - FRAME_HEAD_BYTES:
-                        self.number = head.first
-                        return head
-                    self.at = before
-            except SpoolDamaged:
-                pass
-            at += 1
+        at: int | None = self.at
+        while at is not None:
+            while (head := self._head_at(at)) is not None:
+                if self._fits(head, at, least, most):
+                    self.at, self.number = at, head.first
+                    return head
+                at += FRAME_HEAD_BYTES + head.length
+            at = self._found_behind(at, least, most)
         return None
 
+    def _found_behind(self, at: int, least: int, most: int) -> int | None:
+        """Where the next frame begins of which nothing leads there."""
+        for found in self._magics(at + 1):
+            head = self._head_at(found)
+            if head is None or not self._is_own(head, found):
+                continue
+            if self._own_end or self._fits(head, found, least, most):
+                return found
+        return None
+
+    def _magics(self, start: int) -> Iterator[int]:
+        """Where frames may begin from there on."""
+        while data := read_range(self._fd, start=start, length=RESYNC_BYTES):
+            found = data.find(FRAME_MAGIC)
+            while found >= 0:
+                yield start + found
+                found = data.find(FRAME_MAGIC, found + 1)
+            start += max(1, len(data) - len(FRAME_MAGIC) + 1)
+
+    def _head_at(self, at: int) -> FrameHead | None:
+        try:
+            return decode_frame_head(read_range(self._fd, start=at, length=FRAME_HEAD_BYTES))
+        except SpoolDamaged:
+            return None
+
+    def _fits(self, head: FrameHead, at: int, least: int, most: int) -> bool:
+        """Whether the frame of that head has such numbers, and its end is there."""
+        end = at + FRAME_HEAD_BYTES + head.length
+        return least <= head.first <= head.first + head.count <= most and end <= os.fstat(self._fd).st_size
+
+    def _is_own(self, head: FrameHead, at: int) -> bool:
+        """Whether the frame that was found there is this spool's. A segment whose first frame has no id is an earlier
+        version's.
+        """
+        if self._own_end is None:
+            own_end = id_in(self._segment.folder)
+            first = self._head_at(HEAD_BYTES)
+            is_earlier = first is not None and self._end_of(first, HEAD_BYTES, len(own_end)) != own_end
+            self._own_end = b"" if is_earlier else own_end
+        return self._end_of(head, at, len(self._own_end)) == self._own_end
+
+    def _end_of(self, head: FrameHead, at: int, length: int) -> bytes:
+        """The last bytes of the frame there."""
+        if not length:
+            return b""
+        return read_range(self._fd, start=at + FRAME_HEAD_BYTES + head.length - length, length=length)
+
     def messages(self, head: FrameHead) -> tuple[Spooled, ...]:
-        """The messages of the next frame. Raises SpoolDamaged."""
+        """The messages of the next frame. Raises SpoolDamaged, also for a frame that is longer than one may be: it has
+        been in memory once, and may not be again; of what is kept aside each is read.
+        """
+        if head.length > self._bytes_max:
+            raise SpoolDamaged(f"a frame of {head.length} bytes: {self._bytes_max} are the most")
         payload = read_range(self._fd, start=self.at + FRAME_HEAD_BYTES, length=head.length)
         if len(payload) < head.length:
             raise SpoolDamaged("it ends within a frame")
@@ -224,7 +272,7 @@ class SegmentReader:
         checksum, which is what says that they are whole. Raises SpoolDamaged.
         """
         length = end - self.at - FRAME_HEAD_BYTES
-        if not 0 < length <= FRAME_BYTES_MAX:
+        if not 0 < length <= self._bytes_max:
             raise SpoolDamaged("it is no frame")
         return decode_headless(read_range(self._fd, start=self.at, length=FRAME_HEAD_BYTES + length))
 
