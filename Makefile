@@ -14,8 +14,8 @@ unexport PYTHONDONTWRITEBYTECODE
 # Tests of processes wait more than they compute: one more of them than there are cores.
 BESIDE := -n $(shell expr $(JOBS) + 1)
 # PART=K/N: of every N tests of `make verify`, or files of such, each K-th, from 0 on.
+FOR_PART := $(if $(PART),env PYTHONPATH=$(CURDIR))
 OF_PART := $(if $(PART),-p tests.parts --part $(PART))
-export PYTHONPATH := $(if $(PART),$(CURDIR),$(PYTHONPATH))
 
 .PHONY: help setup up test verify .verify-on-kubernetes .verify-beside unit spark parquet lint types sim unrun compat e2e image chaos bench generated lock clean
 
@@ -34,8 +34,8 @@ test: setup lint types ## what has to be green, for people who wait: lint, types
 
 verify: setup .cache/tools/complete .cache/spark/complete ## the rest: all clients and stores, jobs, processes that are killed, chaos, Kubernetes, measures, planted bugs, what no seed runs (PART=0/3: a third of it)
 	+$(MAKE) --no-print-directory --jobs 2 --output-sync=line .verify-on-kubernetes .verify-beside
-	$(BIN)/pytest $(BESIDE) $(OF_PART) -m "measures and memory" tests/abuse
-	$(BIN)/pytest $(OF_PART) -m "measures and not memory" tests $(UNIT_TESTS)
+	$(FOR_PART) $(BIN)/pytest $(BESIDE) $(OF_PART) -m "measures and memory" tests/abuse
+	$(FOR_PART) $(BIN)/pytest $(OF_PART) -m "measures and not memory" tests $(UNIT_TESTS)
 
 # These wait more than they compute, and take longest: all else but measures goes on beside them, and gives way. With
 # ON_KUBERNETES=FILE somebody has begun them, and what became of them is in FILE.log and FILE.status.
@@ -44,15 +44,15 @@ ifdef ON_KUBERNETES
 	until test -e $(ON_KUBERNETES).status; do sleep 1; done
 	cat $(ON_KUBERNETES).log; exit $$(cat $(ON_KUBERNETES).status)
 else
-	$(BIN)/pytest $(OF_PART) -m "verify and not measures" --durations=20 --durations-min=30 tests/e2e
+	$(FOR_PART) $(BIN)/pytest $(OF_PART) -m "verify and not measures" --durations=20 --durations-min=30 tests/e2e
 endif
 
 # Spark's images take minutes to pack: they are there when the tests on Kubernetes come to them, which say what is wrong where they are not.
 .verify-beside: .cache/ran.json .cache/spark/classes.jsa
 	-nice tools/image spark >/dev/null && nice tools/image spark-operator >/dev/null
 	nice $(BIN)/python -m bmq_sim --unrun --ran .cache/ran.json
-	nice $(SPARK)/pytest $(OF_PART) -n $(JOBS) --dist loadfile -m verify -c spark-apps/pyproject.toml spark-apps/tests
-	nice $(BIN)/pytest $(BESIDE) $(OF_PART) -m "verify and not seeds and not measures" --ignore tests/e2e tests $(UNIT_TESTS)
+	nice $(FOR_PART) $(SPARK)/pytest $(OF_PART) -n $(JOBS) --dist loadfile -m verify -c spark-apps/pyproject.toml spark-apps/tests
+	nice $(FOR_PART) $(BIN)/pytest $(BESIDE) $(OF_PART) -m "verify and not seeds and not measures" --ignore tests/e2e tests $(UNIT_TESTS)
 
 unit: setup .cache/tools/complete ## unit and property tests
 	$(BIN)/pytest -n $(JOBS) $(UNIT_TESTS)
