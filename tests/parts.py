@@ -7,7 +7,7 @@ from typing import Final
 
 import pytest
 
-ROOT: Final = Path(__file__).parent.parent
+ROOT: Final = Path(__file__).resolve().parent.parent
 WHOLE: Final = ("tests", "spark-apps")
 """Where the tests of a file share what takes long to start: such a file is in one part."""
 
