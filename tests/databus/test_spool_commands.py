@@ -20,6 +20,7 @@ from bmq.runtime.system import SystemClock
 from bmq_databus.backlog.looking import look
 from bmq_databus.spool.channel_spool import ChannelSpool, SpoolLimits
 from bmq_databus.spool.frames import Spooled
+from bmq_databus.spool.identity import ID_FILE
 from bmq_databus.spool.refused import FILE
 
 KEYS = 7
@@ -244,7 +245,7 @@ def test_what_was_refused_is_replayed_once_the_cluster_takes_it_and_the_rest_is_
     assert (told["written"], told["written_again"], told["left"], told["refused_kept"]) == (20, 0, 0, 1)
     [reason] = told["refused"]
     assert (reason["topic"], reason["messages"]) == ("no such topic", 1)
-    assert [path.name for path in (root / "clicks").iterdir()] == [FILE]
+    assert {path.name for path in (root / "clicks").iterdir()} == {FILE, ID_FILE}
     found = [one for one in records(bmq, "clicks-raw", 22) if one.partition() == 1]
     assert [int(one.value() or b"") for one in found] == list(range(20))
 
