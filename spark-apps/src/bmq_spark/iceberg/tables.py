@@ -16,6 +16,7 @@ from bmq_spark.batches.explaining import cause
 from bmq_spark.batches.places import Places, merged
 from bmq_spark.errors import ConfigurationError, JobStopped, TableBroken
 from bmq_spark.iceberg.catalogs import TableName, refusal
+from bmq_spark.iceberg.clocks import too_old
 from bmq_spark.iceberg.evolution import changes, columns, ddl
 from bmq_spark.iceberg.notes import (
     BY_HAND,
@@ -62,6 +63,9 @@ _PROPERTIES: Final = {
     "write.metadata.previous-versions-max": "100",
     WAP: "true",
 }
+ANSWERS: Final = (PySparkException, Py4JJavaError)
+"""What a call of Iceberg raises where it did not do what it was told: PySpark has exceptions of its own for some of
+Java's."""
 METADATA: Final = "metadata"
 """Where Iceberg writes what it says of a table, below the table's location."""
 _METADATA_FILE: Final = ".metadata.json"
@@ -115,7 +119,7 @@ class IcebergTable:
         """None where there is none. Raises ConfigurationError where the catalog refuses the credentials."""
         try:
             return cls(spark, name) if spark.catalog.tableExists(name.sql) else None
-        except (PySparkException, Py4JJavaError) as error:
+        except ANSWERS as error:
             stopped = unreachable(name, error)
             raise (ConfigurationError(str(stopped)) if refusal(str(error)) else stopped) from error
 
@@ -146,7 +150,7 @@ class IcebergTable:
                     f"CREATE TABLE IF NOT EXISTS {name.sql} ({ddl(schema)}) USING iceberg "
                     f"{PARTITIONINGS[partition_by]} TBLPROPERTIES ({listed})"
                 )
-            except (PySparkException, Py4JJavaError) as error:
+            except ANSWERS as error:
                 raise unreachable(name, error) from error
             found = cls(spark, name)
         elif not beside:
@@ -210,6 +214,11 @@ class IcebergTable:
         return str(self._table.location())
 
     @property
+    def io(self) -> Any:
+        """Iceberg's, by which its files are written."""
+        return self._table.io()
+
+    @property
     def has_times(self) -> bool:
         """Whether it has partitions, which these jobs make by the records' time, and every record is a row."""
         return not self.properties().get(MADE_BY) and not self._table.spec().isUnpartitioned()
@@ -231,7 +240,7 @@ class IcebergTable:
             folder = jvm.org.apache.hadoop.fs.Path(f"{self.location}/{METADATA}")
             files = folder.getFileSystem(self._spark._jsparkSession.sessionState().newHadoopConf())  # type: ignore[no-untyped-call,unused-ignore]
             there = [found.getPath() for found in files.listStatus(folder)] if files.exists(folder) else []
-        except Py4JJavaError as error:
+        except ANSWERS as error:
             raise unreachable(self.name, error) from error
         for path in there:
             if _METADATA_FILE not in path.getName() or path.getName().startswith((".", "_")) or path.getName() in own:
@@ -242,7 +251,7 @@ class IcebergTable:
                     == self.id
                 ):
                     continue
-            except Py4JJavaError:
+            except ANSWERS:
                 pass
             return str(path.toString())
         return None
@@ -264,7 +273,7 @@ class IcebergTable:
         """Sees what others committed."""
         try:
             self._table.refresh()
-        except Py4JJavaError as error:
+        except ANSWERS as error:
             raise unreachable(self.name, error) from error
 
     def places(self) -> dict[str, dict[int, int]]:
@@ -299,7 +308,7 @@ class IcebergTable:
         """Read anew."""
         try:
             metadata = self._table.operations().refresh()
-        except Py4JJavaError as error:
+        except ANSWERS as error:
             raise unreachable(self.name, error) from error
         kept = {key: str(value) for key in (PLACES, SNAPSHOT) if (value := metadata.properties().get(key)) is not None}
         lineage = self._lineage(metadata, named_by(kept))
@@ -343,7 +352,7 @@ class IcebergTable:
                     return None
                 try:
                     read.append(jvm.org.apache.iceberg.TableMetadataParser.read(self._table.io(), files.pop()))
-                except Py4JJavaError:  # somebody has deleted it
+                except ANSWERS:  # somebody has deleted it
                     files.clear()
 
         found, parent = self._walk(newest, snapshot, named[0])
@@ -408,8 +417,10 @@ class IcebergTable:
                 else:
                     update.updateColumn(".".join(change.path), self._iceberg_type(change.type))
             update.commit()
-        except (PySparkException, Py4JJavaError) as error:
-            raise JobStopped(f"table {self.name}: its schema cannot be changed: {cause(str(error))}") from error
+        except ANSWERS as error:
+            raise too_old(self.name, str(error)) or JobStopped(
+                f"table {self.name}: its schema cannot be changed: {cause(str(error))}"
+            ) from error
         self.refresh()
         return True
 
@@ -417,7 +428,7 @@ class IcebergTable:
         """A commit of its own."""
         try:
             self._table.updateProperties().set(key, value).commit()
-        except Py4JJavaError as error:
+        except ANSWERS as error:
             raise unreachable(self.name, error) from error
         self.refresh()
 
@@ -427,7 +438,7 @@ class IcebergTable:
         """
         try:
             self._table.expireSnapshots().expireOlderThan(before_ms).retainLast(1).commit()
-        except Py4JJavaError as error:
+        except ANSWERS as error:
             raise unreachable(self.name, error) from error
         self.refresh()
 
@@ -435,7 +446,7 @@ class IcebergTable:
         """A first snapshot, which adds nothing."""
         try:
             self._table.newAppend().commit()
-        except Py4JJavaError as error:
+        except ANSWERS as error:
             raise unreachable(self.name, error) from error
         self.refresh()
 
@@ -461,7 +472,7 @@ class IcebergTable:
             for key, value in summary.items():
                 adding.set(key, value)
             adding.commit()
-        except Py4JJavaError as error:
+        except ANSWERS as error:
             raise unreachable(self.name, error) from error
         found = self.staged(mark)
         if found is None:
@@ -474,7 +485,7 @@ class IcebergTable:
         """Makes a staged snapshot the newest and these the places of their partitions, if the table is as in `state`.
 
         Whether it did, the next state tells, whatever the catalog said or did not say: that is returned, in one line.
-        Raises JobStopped where the catalog refuses who asks.
+        Raises JobStopped where the catalog refuses who asks, or Iceberg the time.
         """
         kept = properties(merged(state.places, places), snapshot_id=staged.snapshot_id, sequence=staged.sequence)
         jvm: Any = self._spark._jvm
@@ -486,8 +497,8 @@ class IcebergTable:
                 .build()
             )
             self._table.operations().commit(state.metadata, after)
-        except Py4JJavaError as error:
-            if refusal(str(error)):
+        except ANSWERS as error:
+            if refusal(str(error)) or too_old(self.name, str(error)):
                 raise unreachable(self.name, error) from error
             return cause(str(error))
         return None
@@ -500,7 +511,7 @@ class IcebergTable:
             self._table.refresh()
             if self._table.snapshot(staged.snapshot_id) is not None:
                 self._table.expireSnapshots().expireOlderThan(0).expireSnapshotId(staged.snapshot_id).commit()
-        except Py4JJavaError:
+        except ANSWERS:
             return
 
     def _iceberg_type(self, kind: DataType) -> Any:
@@ -543,7 +554,7 @@ def _load(spark: SparkSession, name: TableName) -> Any:
     jvm: Any = spark._jvm
     try:
         return jvm.org.apache.iceberg.spark.Spark3Util.loadIcebergTable(spark._jsparkSession, name.sql)
-    except Py4JJavaError as error:
+    except ANSWERS as error:
         raise unreachable(name, error) from error
 
 
@@ -563,6 +574,8 @@ def _staged(snapshot: Any) -> Staged:
 
 def unreachable(name: TableName, error: Exception) -> JobStopped:
     """In one line, with what to do."""
+    if (stopped := too_old(name, str(error))) is not None:
+        return stopped
     if remedy := refusal(str(error)):
         return JobStopped(f"table {name}: the catalog refuses: {cause(str(error))}: {remedy}")
     return JobStopped(

@@ -21,6 +21,7 @@ from bmq_spark.batches.records import DEAD_LETTERS, Typing
 from bmq_spark.ending import say
 from bmq_spark.errors import BmqError, JobStopped
 from bmq_spark.iceberg.catalogs import TableName
+from bmq_spark.iceberg.clocks import Watched
 from bmq_spark.iceberg.maintenance import Maintenance, maintain, require_own
 from bmq_spark.iceberg.notes import Notes
 from bmq_spark.iceberg.publishing import commit, moved
@@ -96,17 +97,21 @@ class IcebergSink:
         *,
         infers: bool = False,
         newest: NewestVersion | None = None,
+        clock: Watched | None = None,
     ) -> None:
         """Makes the table if it is missing; `infers`: values that do not fit may make columns. Columns follow `newest`,
-        if any. Raises BmqError.
+        if any. `clock`: this machine's. Raises BmqError.
         """
         self._spark = spark
+        self._clock = clock or Watched()
         self._newest = newest
         self._typing = settings.by_key(typing)
         self._infers = infers
         self._settings = settings
         # Before a table is made that could not have these.
         there = IcebergTable.open(spark, name)
+        if there is not None:
+            self._clock.require(there)
         of = there.id if there else None
         self._dead = IcebergTable.open_beside(spark, name.dead_letters, LETTERS, of=of) if self._may_not_fit() else None
         self._tombstones = (
@@ -203,6 +208,7 @@ class IcebergSink:
 
     def _add(self, batch: Batch) -> Added:
         self._made_for = None
+        self._clock.require(self._table)
         have = self._table.places()
         if all((place(have, topic, partition) or 0) >= end for topic, partition, end in each(batch.ends)):
             return Added(rows=0, files=0, size_bytes=0, dead_letters=0)
