@@ -137,7 +137,7 @@ class IcebergTable:
         of: str = "",
     ) -> "IcebergTable":
         """The table, made if it is not there; `beside`: what of another table it has, and that one's id. Raises
-        ConfigurationError where it is one of another kind.
+        ConfigurationError where it is one of another kind, TableBroken where somebody took its snapshot away.
         """
         found = cls.open(spark, name)
         if found is None:
@@ -164,6 +164,7 @@ class IcebergTable:
                 "that one, or choose another --table"
             )
         if found.newest_id() is None:  # just made, perhaps by a job that was killed then
+            found.state()
             found._sort()
             # The one that a table without a batch is rolled back to.
             found.begin()
@@ -305,18 +306,36 @@ class IcebergTable:
         return None if snapshot is None else str(snapshot.operation())
 
     def state(self) -> State:
-        """Read anew."""
+        """Read anew. Raises TableBroken where it has places and no snapshot that has them: a rollback leaves one."""
         try:
             metadata = self._table.operations().refresh()
         except ANSWERS as error:
             raise unreachable(self.name, error) from error
         kept = {key: str(value) for key in (PLACES, SNAPSHOT) if (value := metadata.properties().get(key)) is not None}
-        lineage = self._lineage(metadata, named_by(kept))
+        named = named_by(kept)
+        if named is not None and metadata.currentSnapshot() is None:
+            raise self._emptied(metadata, named[0])
+        lineage = self._lineage(metadata, named)
         return State(
             metadata=metadata,
             newest_id=lineage.ancestors[0].snapshot_id if lineage.ancestors else None,
             ancestors=frozenset(each.snapshot_id for each in lineage.ancestors),
             places=places_by(kept, lineage, table=str(self.name)),
+        )
+
+    def _emptied(self, metadata: Any, snapshot_id: int) -> TableBroken:
+        """`snapshot_id`: what the properties name."""
+        said = f"table {self.name}: it has no current snapshot, and {PLACES} says that it had records: "
+        if metadata.snapshot(snapshot_id) is not None:
+            return TableBroken(
+                f"{said}somebody removed its branch {_MAIN}: set it back: CALL `{self.name.catalog}`.system."
+                f"set_current_snapshot(table => '{self.name.in_catalog}', snapshot_id => {snapshot_id})"
+            )
+        return TableBroken(
+            f"{said}the snapshot {snapshot_id} was removed, as by an expiry that met its commit, and the rows with it: "
+            "register the table's metadata of before, if its files are still there, or drop the table, and what is "
+            f"beside it, to begin anew. To go on without these rows: ALTER TABLE {self.name} SET TBLPROPERTIES "
+            f"('{SNAPSHOT}' = '{BY_HAND}')"
         )
 
     def _lineage(self, metadata: Any, named: tuple[int, int] | None) -> Lineage:
