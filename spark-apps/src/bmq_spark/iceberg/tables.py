@@ -13,7 +13,7 @@ from pyspark.sql import SparkSession
 from pyspark.sql.types import DataType, StructField, StructType
 
 from bmq_spark.batches.explaining import cause
-from bmq_spark.batches.places import Places, merged
+from bmq_spark.batches.places import Places, merged, to_json
 from bmq_spark.errors import ConfigurationError, JobStopped, TableBroken
 from bmq_spark.iceberg.catalogs import TableName, refusal
 from bmq_spark.iceberg.clocks import too_old
@@ -22,12 +22,14 @@ from bmq_spark.iceberg.notes import (
     BY_HAND,
     PLACES,
     SNAPSHOT,
+    UNDONE,
     Ancestor,
     Lineage,
     named_by,
     places_by,
     places_of,
     properties,
+    undone_by,
 )
 
 PARTITIONINGS: Final = {
@@ -95,6 +97,8 @@ class State:
     ancestors: frozenset[int]
     """The newest and those before it, down to the one that the table's properties name."""
     places: dict[str, dict[int, int]]
+    undone: dict[str, dict[int, int]]
+    """Up to where it had those partitions before it was rolled back that it has not as far again."""
 
     def has(self, staged: Staged) -> bool:
         """Whether it is there: it may have expired."""
@@ -311,16 +315,22 @@ class IcebergTable:
             metadata = self._table.operations().refresh()
         except ANSWERS as error:
             raise unreachable(self.name, error) from error
-        kept = {key: str(value) for key in (PLACES, SNAPSHOT) if (value := metadata.properties().get(key)) is not None}
+        kept = {
+            key: str(value)
+            for key in (PLACES, SNAPSHOT, UNDONE)
+            if (value := metadata.properties().get(key)) is not None
+        }
         named = named_by(kept)
         if named is not None and metadata.currentSnapshot() is None:
             raise self._emptied(metadata, named[0])
         lineage = self._lineage(metadata, named)
+        places = places_by(kept, lineage, table=str(self.name))
         return State(
             metadata=metadata,
             newest_id=lineage.ancestors[0].snapshot_id if lineage.ancestors else None,
             ancestors=frozenset(each.snapshot_id for each in lineage.ancestors),
-            places=places_by(kept, lineage, table=str(self.name)),
+            places=places,
+            undone=undone_by(kept, places, table=str(self.name)),
         )
 
     def _emptied(self, metadata: Any, snapshot_id: int) -> TableBroken:
@@ -507,6 +517,8 @@ class IcebergTable:
         Raises JobStopped where the catalog refuses who asks, or Iceberg the time.
         """
         kept = properties(merged(state.places, places), snapshot_id=staged.snapshot_id, sequence=staged.sequence)
+        if state.undone or state.metadata.properties().get(UNDONE) is not None:
+            kept[UNDONE] = to_json(state.undone)
         jvm: Any = self._spark._jvm
         try:
             after = (

@@ -285,7 +285,16 @@ class IcebergSink:
 
     def _buried(self, have: Places, dead: Places) -> Buried:
         table = self._dead
-        return Buried.read(lambda: self._spark.table(table.name.sql), theirs=dead, table=have) if table else Buried()
+        if table is None or all(end <= (place(have, topic, number) or 0) for topic, number, end in each(dead)):
+            return Buried()
+        return Buried.read(
+            lambda: self._spark.table(table.name.sql),
+            theirs=dead,
+            table=have,
+            undone=self._table.state().undone,
+            remedy=f"; or, if {self._table.name} was set back to what it was before, and dead letters were deleted "
+            f"since, set {table.name} back, too (docs/tables.md)",
+        )
 
     def _unfit(self, rows: DataFrame, batch: Batch, buried: Buried) -> int:
         """How many of the rows are dead letters. Raises JobStopped where records did not come."""
