@@ -19,7 +19,7 @@ from bmq_spark.batches.buried import Buried
 from bmq_spark.batches.places import Places, Range, ahead, each, ends_of, place
 from bmq_spark.batches.records import DEAD_LETTERS, Typing
 from bmq_spark.ending import say
-from bmq_spark.errors import BmqError, JobStopped
+from bmq_spark.errors import BmqError, ConfigurationError, JobStopped
 from bmq_spark.iceberg.catalogs import TableName
 from bmq_spark.iceberg.clocks import Watched
 from bmq_spark.iceberg.maintenance import Maintenance, maintain, require_own
@@ -155,14 +155,30 @@ class IcebergSink:
     def check(self, topics: Mapping[str, Topic]) -> None:
         """Raises JobStopped where the table is of other topics than these, by id. Ids are properties of the table:
         those of new topics are noted there.
+
+        Raises ConfigurationError where it has rows by key of topics that are not among these: a job looks at rows and
+        tombstones before it merges, and would not see what another one deletes meanwhile.
         """
         kept = self._table.properties()
+        if self._settings.upsert_key:
+            self._require_all(topics, kept)
         for name, topic in topics.items():
             known = kept.get(TOPIC + name)
             if known is None:
                 self._table.set_property(TOPIC + name, topic.id)
             elif known != topic.id:
                 raise another_topic(name, topic, kept=known, what=self.name, option="--table")
+
+    def _require_all(self, topics: Mapping[str, Topic], kept: Mapping[str, str]) -> None:
+        others = sorted(name for key in kept if (name := key.removeprefix(TOPIC)) != key and name not in topics)
+        if not others:
+            return
+        named = ", ".join(others[:NAMED_MAX]) + (", …" if len(others) > NAMED_MAX else "")
+        raise ConfigurationError(
+            f"--topic: the table {self._table.name} has one row for each key, of other topics, too: {named}: name all "
+            "of them in one job, since two would undo each other's deletions. Of a topic that no job reads any more: "
+            f"ALTER TABLE {self._table.name} UNSET TBLPROPERTIES ('{TOPIC}{others[0]}')"
+        )
 
     def retire(self, query_id: str) -> None:
         """Does nothing: what this query wrote without a snapshot goes with the orphans of maintenance."""
