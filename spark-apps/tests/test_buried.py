@@ -49,3 +49,14 @@ def test_a_row_that_fits_no_more_is_named_and_lost_nowhere() -> None:
 def test_while_columns_are_still_to_be_found_a_row_that_does_not_fit_yet_stops_nothing() -> None:
     rows, letters = BURIED.split(records(2, 3), reasons("not JSON", "no such field"), settled=False)
     assert (rows.to_pylist(), letters.to_pylist()) == ([False, False], [False, True])
+
+
+def test_where_the_table_was_rolled_back_what_does_not_fit_is_a_dead_letter_again_up_to_where_it_was() -> None:
+    buried = Buried(places={"t": {0: 9}}, offsets={("t", 0): frozenset({2})}, undone={"t": {0: 5}}, remedy="; or else")
+    batch = records(1, 2, 3, 4)
+    assert masks(buried, batch, reasons(None, "not JSON", "not JSON", None)) == (
+        [True, False, False, True],
+        [False, False, True, False],
+    )
+    with pytest.raises(JobStopped, match=r"offset 5: it does not fit any more.*schema that it had then; or else"):
+        buried.split(records(5), reasons("not an int"))

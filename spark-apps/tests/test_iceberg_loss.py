@@ -11,9 +11,10 @@ from iceberg_catalogs import Opened, opened_in
 from pyspark.sql import SparkSession
 
 from bmq_spark.batches.places import Range
-from bmq_spark.errors import ConfigurationError
+from bmq_spark.errors import ConfigurationError, JobStopped
 from bmq_spark.iceberg.catalogs import Catalog
-from bmq_spark.iceberg.maintenance import Maintenance, maintain, now_ms
+from bmq_spark.iceberg.clocks import now_ms
+from bmq_spark.iceberg.maintenance import Maintenance, maintain
 from bmq_spark.jobs.cluster import Topic
 from bmq_spark.jobs.iceberg import Target, parse, run_maintenance
 from bmq_spark.jobs.iceberg_sink import IcebergSink
@@ -136,8 +137,14 @@ def test_maintenance_by_a_clock_that_is_not_the_stores_takes_nothing(
     for offset in range(2):
         sink.add(batch(spark, offset, [Record(offset=offset, value=b"%d" % offset, minute=now)]))
     maintenance = Maintenance(target_file_size_bytes=128 << 20, keep_snapshots_ms=1, retention_ms=2 * DAY_MS)
-    done = maintain(spark, sink.table, maintenance, clock_ms=lambda: now_ms() + ahead_ms)
-    assert (done.snapshots_expired, done.orphans_removed) == (0, 0)
-    assert "set the clock" in capsys.readouterr().err
+    at = sink.table.newest_id()
+    if ahead_ms > 0:
+        with pytest.raises(JobStopped, match=r"nothing is committed.*set the clock"):
+            maintain(spark, sink.table, maintenance, clock_ms=lambda: now_ms() + ahead_ms)
+        assert sink.table.newest_id() == at
+    else:
+        done = maintain(spark, sink.table, maintenance, clock_ms=lambda: now_ms() + ahead_ms)
+        assert (done.snapshots_expired, done.orphans_removed) == (0, 0)
+        assert "set the clock" in capsys.readouterr().err
     assert sorted(hadoop.load(name).scan().to_arrow().column("value").to_pylist()) == ["0", "1"]
     assert maintain(spark, sink.table, maintenance).snapshots_expired >= 2

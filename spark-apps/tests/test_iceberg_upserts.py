@@ -12,8 +12,9 @@ from iceberg_catalogs import Opened
 from pyspark.sql import SparkSession
 from upsert_model import Told, left
 
-from bmq_spark.errors import JobStopped
+from bmq_spark.errors import ConfigurationError, JobStopped
 from bmq_spark.iceberg.catalogs import TableName
+from bmq_spark.jobs.cluster import Topic
 from bmq_spark.jobs.iceberg_sink import IcebergSink
 
 UPSERTS = settings(partition_by="none", upsert_key="key")
@@ -173,3 +174,34 @@ def test_columns_that_somebody_added_to_an_upsert_table_keep_their_values(spark:
     spark.sql(f"ALTER TABLE {name.tombstones.sql} ADD COLUMN reviewed string")
     sink.add(batch(spark, 4, [Record(offset=7, key=b"b", value=None)]))
     assert [row["key"] for row in sql.load(name).scan().to_arrow().to_pylist()] == ["a"]
+
+
+def test_one_job_with_all_of_its_topics_writes_a_table_with_one_row_for_each_key(
+    spark: SparkSession, sql: Opened
+) -> None:
+    """Of two, the one would bring back what the other deletes between its look at the tombstones and its commit."""
+    name = sql.table("alone")
+    a, b, c = (Topic(id=f"id-{letter}", partitions=(0,)) for letter in "abc")
+    first, second = (
+        IcebergSink(spark, name, typing(), settings(partition_by="none", upsert_key="key")) for _ in range(2)
+    )
+    first.check({"a": a, "b": b})
+    for others in ({"c": c}, {"a": a}, {"a": a, "c": c}):
+        with pytest.raises(
+            ConfigurationError, match=r"--topic: .* of other topics, too: .*name all of them in one job"
+        ):
+            second.check(others)
+    assert not any(key.endswith("topic-id.c") for key in first.table.properties())
+    first.check({"a": a, "b": b, "c": c})
+    with pytest.raises(
+        ConfigurationError, match=r"of other topics, too: c: .*UNSET TBLPROPERTIES \('bmq.topic-id.c'\)"
+    ):
+        second.check({"a": a, "b": b})
+    spark.sql(f"ALTER TABLE {name.sql} UNSET TBLPROPERTIES ('bmq.topic-id.c')")
+    second.check({"a": a, "b": b})
+
+
+def test_two_jobs_with_other_topics_may_add_rows_to_one_table(spark: SparkSession, sql: Opened) -> None:
+    name = sql.table("apart_rows")
+    for topic in "ab":
+        IcebergSink(spark, name, typing(), settings()).check({topic: Topic(id=topic, partitions=(0,))})

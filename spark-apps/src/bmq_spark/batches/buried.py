@@ -2,7 +2,8 @@
 may lie between.
 
 What was decided then stays decided, even if the schema is another one now: a record that is among the dead letters is
-no row, and one that was a row then cannot become a dead letter below the place which their table has.
+no row, and one that was a row then cannot become a dead letter below the place which their table has; but where the
+table was rolled back it can, for nothing tells such a one from a dead letter that was deleted since.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -26,10 +27,24 @@ class Buried:
     places: Places = field(default_factory=dict)
     """The places of the dead letters' table, where they are above the table's."""
     offsets: Mapping[tuple[str, int], frozenset[int]] = field(default_factory=dict)
+    undone: Places = field(default_factory=dict)
+    """Up to where the table had partitions before it was rolled back."""
+    remedy: str = ""
+    """What else helps where a record does not fit any more, for the message."""
 
     @classmethod
-    def read(cls, letters: "Callable[[], DataFrame]", *, theirs: Places, table: Places) -> "Buried":
-        """`letters` has the columns topic, partition, offset; it is asked only after a kill between two commits."""
+    def read(
+        cls,
+        letters: "Callable[[], DataFrame]",
+        *,
+        theirs: Places,
+        table: Places,
+        undone: Places | None = None,
+        remedy: str = "",
+    ) -> "Buried":
+        """`letters` has the columns topic, partition, offset; it is asked only after a kill between two commits, or
+        where the table was rolled back.
+        """
         ahead: dict[str, dict[int, int]] = {}
         for topic, partition, end in each(theirs):
             if end > (place(table, topic, partition) or 0):
@@ -43,14 +58,20 @@ class Buried:
         found: dict[tuple[str, int], set[int]] = {}
         for row in from_places(letters().select("topic", "partition", "offset"), begun, others=False).toLocalIterator():
             found.setdefault((row["topic"], row["partition"]), set()).add(row["offset"])
-        return cls(places=ahead, offsets={where: frozenset(offsets) for where, offsets in found.items()})
+        return cls(
+            places=ahead,
+            offsets={where: frozenset(offsets) for where, offsets in found.items()},
+            undone=undone or {},
+            remedy=remedy,
+        )
 
     def split(self, records: pa.RecordBatch, reasons: pa.Array, *, settled: bool = True) -> tuple[pa.Array, pa.Array]:
         """Which of the records are rows and which are dead letters, both as booleans; those that are buried are
         neither.
 
-        Raises JobStopped where a record that was a row then does not fit now; unless columns are still to be found in
-        the values (`settled` is false): then it counts as a dead letter for now.
+        Raises JobStopped where a record that was a row then does not fit now; unless the table was rolled back to
+        before it, or columns are still to be found in the values (`settled` is false): then it counts as a dead letter,
+        here for now.
         """
         rows, letters = reasons.is_null(), reasons.is_valid()
         if not self.places:
@@ -76,10 +97,11 @@ class Buried:
     def _is_buried(self, topic: str, partition: int, offset: int, reason: str | None, *, settled: bool) -> bool:
         below = offset < (place(self.places, topic, partition) or 0)
         buried = below and offset in self.offsets.get((topic, partition), ())
-        if below and reason is not None and not buried and settled:
+        undone = offset < (place(self.undone, topic, partition) or 0)
+        if below and reason is not None and settled and not buried and not undone:
             raise JobStopped(
                 f"topic {topic} partition {partition}, offset {offset}: it does not fit any more ({reason}), and "
-                "did when this batch was begun: run the job once with the schema that it had then"
+                f"did when this batch was begun: run the job once with the schema that it had then{self.remedy}"
             )
         return buried
 

@@ -5,7 +5,6 @@ Every step is bounded, is a commit of its own, and may be killed: the next run d
 job that writes, and beside others that maintain: a table's places are its properties, which no step touches.
 """
 
-import secrets
 import time
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
@@ -15,11 +14,11 @@ from py4j.protocol import Py4JError
 from pyspark.errors import PySparkException
 from pyspark.sql import Row, SparkSession
 
-from bmq.clocks.store_clock import skew_of
 from bmq_spark.batches.explaining import cause
 from bmq_spark.batches.places import Places, each, place
 from bmq_spark.ending import say
 from bmq_spark.errors import ConfigurationError, JobStopped
+from bmq_spark.iceberg import clocks
 from bmq_spark.iceberg.notes import PLACES, Notes
 from bmq_spark.iceberg.publishing import commit
 from bmq_spark.iceberg.tables import MADE_BY, METADATA, IcebergTable
@@ -93,21 +92,16 @@ def require_own(table: IcebergTable, maintenance: Maintenance) -> None:
         )
 
 
-def now_ms() -> int:
-    """The time by this machine's clock, in ms since 1970."""
-    return time.time_ns() // 1_000_000
-
-
 def maintain(
     spark: SparkSession,
     table: IcebergTable,
     maintenance: Maintenance,
     *,
     below: Places | None = None,
-    clock_ms: Callable[[], int] = now_ms,
+    clock_ms: Callable[[], int] = clocks.now_ms,
 ) -> Maintained:
-    """Runs every step once; where this machine's clock is not the store's, none that deletes by age. Raises JobStopped
-    with what failed; the steps before it are committed.
+    """Runs every step once; where this machine's clock is behind the store's, none that deletes by age. Raises
+    JobStopped with what failed, the steps before it being committed, and where this machine's clock is ahead.
 
     `below`, of dead letters: up to where the table of the rows has each partition. What lies further stays, however
     old: a batch that was killed between the two commits comes again, and has to find what it has buried.
@@ -115,7 +109,7 @@ def maintain(
     at_ms = clock_ms()
     expired, orphans = 0, []
     try:
-        by_age = _is_the_stores(spark, table, clock_ms)
+        by_age = _is_the_stores(table, clock_ms)
         if maintenance.retention_ms is not None and by_age:
             _delete_old_rows(spark, table, at_ms - maintenance.retention_ms, below)
         if not maintenance.tidies:
@@ -126,7 +120,7 @@ def maintain(
             expired = _expire(spark, table, at_ms - maintenance.keep_snapshots_ms)
             orphans = _remove_orphans(spark, table, at_ms - maintenance.orphan_age_ms)
     except (PySparkException, Py4JError) as error:
-        raise JobStopped(
+        raise clocks.too_old(table.name, str(error)) or JobStopped(
             f"table {table.name}: maintenance: {cause(str(error))}: what was done before stays; run it again"
         ) from error
     return Maintained(
@@ -138,28 +132,19 @@ def maintain(
     )
 
 
-def _is_the_stores(spark: SparkSession, table: IcebergTable, clock_ms: Callable[[], int]) -> bool:
-    """Whether this machine's clock is that of the table's store, by the time of a file just made; else a line says that
-    it is not.
+def _is_the_stores(table: IcebergTable, clock_ms: Callable[[], int]) -> bool:
+    """Whether this machine's clock is that of the table's store; else a line says that it is behind. Raises JobStopped
+    where it is ahead.
     """
-    jvm: Any = spark._jvm
-    path = jvm.org.apache.hadoop.fs.Path(f"{table.location}/_bmq/clock-{secrets.token_hex(16)}")
-    files = path.getFileSystem(spark._jsparkSession.sessionState().newHadoopConf())  # type: ignore[no-untyped-call,unused-ignore]
-    before_ms = clock_ms()
-    try:
-        files.create(path, True).close()
-        skew_ms = skew_of(
-            before_ms=before_ms, after_ms=clock_ms(), modified_ms=int(files.getFileStatus(path).getModificationTime())
-        )
-    finally:
-        files.delete(path, False)
-    if abs(skew_ms) > SKEW_MS_MAX:
-        which = "behind" if skew_ms > 0 else "ahead of"
+    skew_ms = clocks.skew_ms(table, clock_ms)
+    if (stopped := clocks.ahead_of_the_stores(table, skew_ms)) is not None:
+        raise stopped
+    if skew_ms > SKEW_MS_MAX:
         say(
-            f"warning: {table.name}: this machine's clock is {abs(skew_ms) // 1000} s {which} the store's: no row, "
+            f"warning: {table.name}: this machine's clock is {skew_ms // 1000} s behind the store's: no row, "
             "snapshot or orphan goes because of its age until they agree: set the clock"
         )
-    return abs(skew_ms) <= SKEW_MS_MAX
+    return skew_ms <= SKEW_MS_MAX
 
 
 def _delete_old_rows(spark: SparkSession, table: IcebergTable, before_ms: int, below: Places | None) -> None:

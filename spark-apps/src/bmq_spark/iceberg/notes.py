@@ -9,7 +9,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
-from bmq_spark.batches.places import Places, from_json, merged, to_json
+from bmq_spark.batches.places import Places, ahead, from_json, merged, place, to_json
 from bmq_spark.errors import BmqError, TableBroken
 
 PLACES: Final = "bmq.places"
@@ -18,6 +18,8 @@ SNAPSHOT: Final = "bmq.places-snapshot"
 """The property ID:SEQUENCE of the snapshot that came with the places; a person who sets places by hand writes
 BY_HAND."""
 BY_HAND: Final = "any"
+UNDONE: Final = "bmq.places-undone"
+"""The property of a table that was rolled back: up to where it had the partitions that it has not as far again."""
 QUERY: Final = "bmq.query-id"
 BATCH: Final = "bmq.batch-id"
 LOST: Final = "bmq.lost"
@@ -124,6 +126,20 @@ def places_by(kept: Mapping[str, str], lineage: Lineage, *, table: str) -> dict[
         for topic, partitions in by_properties.items()
     }
     return merged({topic: partitions for topic, partitions in quiet.items() if partitions}, noted)
+
+
+def undone_by(kept: Mapping[str, str], places: Places, *, table: str) -> dict[str, dict[int, int]]:
+    """Up to where a table with these properties had partitions that it has up to `places` now: what is above these.
+
+    Raises TableBroken.
+    """
+    noted = places_of({PLACES: kept[UNDONE]} if UNDONE in kept else {}, table=table)
+    said = {} if kept.get(SNAPSHOT) == BY_HAND else places_of(kept, table=table)
+    return {
+        topic: above
+        for topic, partitions in ahead(said, merged(said, noted)).items()
+        if (above := {number: end for number, end in partitions.items() if end > (place(places, topic, number) or 0)})
+    }
 
 
 def named_by(kept: Mapping[str, str]) -> tuple[int, int] | None:

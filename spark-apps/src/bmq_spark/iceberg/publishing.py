@@ -18,6 +18,7 @@ from pyspark.sql import SparkSession
 
 from bmq_spark.batches.places import Places, each, place
 from bmq_spark.errors import BmqError, JobStopped
+from bmq_spark.iceberg.clocks import too_old
 from bmq_spark.iceberg.notes import Notes
 from bmq_spark.iceberg.tables import IcebergTable, Staged, unreachable
 
@@ -101,6 +102,8 @@ def _staged(
             write()
     except (PySparkException, Py4JError) as error:
         said = str(error)
+        if (stopped := too_old(table.name, said)) is not None:
+            raise stopped from error
         if any(name in said for name in _UNKNOWN):
             # If it is staged later, nobody makes it the newest.
             if (staged := table.staged(mark)) is not None:

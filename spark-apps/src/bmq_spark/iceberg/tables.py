@@ -13,20 +13,23 @@ from pyspark.sql import SparkSession
 from pyspark.sql.types import DataType, StructField, StructType
 
 from bmq_spark.batches.explaining import cause
-from bmq_spark.batches.places import Places, merged
+from bmq_spark.batches.places import Places, merged, to_json
 from bmq_spark.errors import ConfigurationError, JobStopped, TableBroken
 from bmq_spark.iceberg.catalogs import TableName, refusal
+from bmq_spark.iceberg.clocks import too_old
 from bmq_spark.iceberg.evolution import changes, columns, ddl
 from bmq_spark.iceberg.notes import (
     BY_HAND,
     PLACES,
     SNAPSHOT,
+    UNDONE,
     Ancestor,
     Lineage,
     named_by,
     places_by,
     places_of,
     properties,
+    undone_by,
 )
 
 PARTITIONINGS: Final = {
@@ -62,6 +65,9 @@ _PROPERTIES: Final = {
     "write.metadata.previous-versions-max": "100",
     WAP: "true",
 }
+ANSWERS: Final = (PySparkException, Py4JJavaError)
+"""What a call of Iceberg raises where it did not do what it was told: PySpark has exceptions of its own for some of
+Java's."""
 METADATA: Final = "metadata"
 """Where Iceberg writes what it says of a table, below the table's location."""
 _METADATA_FILE: Final = ".metadata.json"
@@ -91,6 +97,8 @@ class State:
     ancestors: frozenset[int]
     """The newest and those before it, down to the one that the table's properties name."""
     places: dict[str, dict[int, int]]
+    undone: dict[str, dict[int, int]]
+    """Up to where it had those partitions before it was rolled back that it has not as far again."""
 
     def has(self, staged: Staged) -> bool:
         """Whether it is there: it may have expired."""
@@ -115,7 +123,7 @@ class IcebergTable:
         """None where there is none. Raises ConfigurationError where the catalog refuses the credentials."""
         try:
             return cls(spark, name) if spark.catalog.tableExists(name.sql) else None
-        except (PySparkException, Py4JJavaError) as error:
+        except ANSWERS as error:
             stopped = unreachable(name, error)
             raise (ConfigurationError(str(stopped)) if refusal(str(error)) else stopped) from error
 
@@ -133,7 +141,7 @@ class IcebergTable:
         of: str = "",
     ) -> "IcebergTable":
         """The table, made if it is not there; `beside`: what of another table it has, and that one's id. Raises
-        ConfigurationError where it is one of another kind.
+        ConfigurationError where it is one of another kind, TableBroken where somebody took its snapshot away.
         """
         found = cls.open(spark, name)
         if found is None:
@@ -146,7 +154,7 @@ class IcebergTable:
                     f"CREATE TABLE IF NOT EXISTS {name.sql} ({ddl(schema)}) USING iceberg "
                     f"{PARTITIONINGS[partition_by]} TBLPROPERTIES ({listed})"
                 )
-            except (PySparkException, Py4JJavaError) as error:
+            except ANSWERS as error:
                 raise unreachable(name, error) from error
             found = cls(spark, name)
         elif not beside:
@@ -160,6 +168,7 @@ class IcebergTable:
                 "that one, or choose another --table"
             )
         if found.newest_id() is None:  # just made, perhaps by a job that was killed then
+            found.state()
             found._sort()
             # The one that a table without a batch is rolled back to.
             found.begin()
@@ -210,6 +219,11 @@ class IcebergTable:
         return str(self._table.location())
 
     @property
+    def io(self) -> Any:
+        """Iceberg's, by which its files are written."""
+        return self._table.io()
+
+    @property
     def has_times(self) -> bool:
         """Whether it has partitions, which these jobs make by the records' time, and every record is a row."""
         return not self.properties().get(MADE_BY) and not self._table.spec().isUnpartitioned()
@@ -231,7 +245,7 @@ class IcebergTable:
             folder = jvm.org.apache.hadoop.fs.Path(f"{self.location}/{METADATA}")
             files = folder.getFileSystem(self._spark._jsparkSession.sessionState().newHadoopConf())  # type: ignore[no-untyped-call,unused-ignore]
             there = [found.getPath() for found in files.listStatus(folder)] if files.exists(folder) else []
-        except Py4JJavaError as error:
+        except ANSWERS as error:
             raise unreachable(self.name, error) from error
         for path in there:
             if _METADATA_FILE not in path.getName() or path.getName().startswith((".", "_")) or path.getName() in own:
@@ -242,7 +256,7 @@ class IcebergTable:
                     == self.id
                 ):
                     continue
-            except Py4JJavaError:
+            except ANSWERS:
                 pass
             return str(path.toString())
         return None
@@ -264,7 +278,7 @@ class IcebergTable:
         """Sees what others committed."""
         try:
             self._table.refresh()
-        except Py4JJavaError as error:
+        except ANSWERS as error:
             raise unreachable(self.name, error) from error
 
     def places(self) -> dict[str, dict[int, int]]:
@@ -296,18 +310,42 @@ class IcebergTable:
         return None if snapshot is None else str(snapshot.operation())
 
     def state(self) -> State:
-        """Read anew."""
+        """Read anew. Raises TableBroken where it has places and no snapshot that has them: a rollback leaves one."""
         try:
             metadata = self._table.operations().refresh()
-        except Py4JJavaError as error:
+        except ANSWERS as error:
             raise unreachable(self.name, error) from error
-        kept = {key: str(value) for key in (PLACES, SNAPSHOT) if (value := metadata.properties().get(key)) is not None}
-        lineage = self._lineage(metadata, named_by(kept))
+        kept = {
+            key: str(value)
+            for key in (PLACES, SNAPSHOT, UNDONE)
+            if (value := metadata.properties().get(key)) is not None
+        }
+        named = named_by(kept)
+        if named is not None and metadata.currentSnapshot() is None:
+            raise self._emptied(metadata, named[0])
+        lineage = self._lineage(metadata, named)
+        places = places_by(kept, lineage, table=str(self.name))
         return State(
             metadata=metadata,
             newest_id=lineage.ancestors[0].snapshot_id if lineage.ancestors else None,
             ancestors=frozenset(each.snapshot_id for each in lineage.ancestors),
-            places=places_by(kept, lineage, table=str(self.name)),
+            places=places,
+            undone=undone_by(kept, places, table=str(self.name)),
+        )
+
+    def _emptied(self, metadata: Any, snapshot_id: int) -> TableBroken:
+        """`snapshot_id`: what the properties name."""
+        said = f"table {self.name}: it has no current snapshot, and {PLACES} says that it had records: "
+        if metadata.snapshot(snapshot_id) is not None:
+            return TableBroken(
+                f"{said}somebody removed its branch {_MAIN}: set it back: CALL `{self.name.catalog}`.system."
+                f"set_current_snapshot(table => '{self.name.in_catalog}', snapshot_id => {snapshot_id})"
+            )
+        return TableBroken(
+            f"{said}the snapshot {snapshot_id} was removed, as by an expiry that met its commit, and the rows with it: "
+            "register the table's metadata of before, if its files are still there, or drop the table, and what is "
+            f"beside it, to begin anew. To go on without these rows: ALTER TABLE {self.name} SET TBLPROPERTIES "
+            f"('{SNAPSHOT}' = '{BY_HAND}')"
         )
 
     def _lineage(self, metadata: Any, named: tuple[int, int] | None) -> Lineage:
@@ -343,7 +381,7 @@ class IcebergTable:
                     return None
                 try:
                     read.append(jvm.org.apache.iceberg.TableMetadataParser.read(self._table.io(), files.pop()))
-                except Py4JJavaError:  # somebody has deleted it
+                except ANSWERS:  # somebody has deleted it
                     files.clear()
 
         found, parent = self._walk(newest, snapshot, named[0])
@@ -408,8 +446,10 @@ class IcebergTable:
                 else:
                     update.updateColumn(".".join(change.path), self._iceberg_type(change.type))
             update.commit()
-        except (PySparkException, Py4JJavaError) as error:
-            raise JobStopped(f"table {self.name}: its schema cannot be changed: {cause(str(error))}") from error
+        except ANSWERS as error:
+            raise too_old(self.name, str(error)) or JobStopped(
+                f"table {self.name}: its schema cannot be changed: {cause(str(error))}"
+            ) from error
         self.refresh()
         return True
 
@@ -417,7 +457,7 @@ class IcebergTable:
         """A commit of its own."""
         try:
             self._table.updateProperties().set(key, value).commit()
-        except Py4JJavaError as error:
+        except ANSWERS as error:
             raise unreachable(self.name, error) from error
         self.refresh()
 
@@ -427,7 +467,7 @@ class IcebergTable:
         """
         try:
             self._table.expireSnapshots().expireOlderThan(before_ms).retainLast(1).commit()
-        except Py4JJavaError as error:
+        except ANSWERS as error:
             raise unreachable(self.name, error) from error
         self.refresh()
 
@@ -435,7 +475,7 @@ class IcebergTable:
         """A first snapshot, which adds nothing."""
         try:
             self._table.newAppend().commit()
-        except Py4JJavaError as error:
+        except ANSWERS as error:
             raise unreachable(self.name, error) from error
         self.refresh()
 
@@ -461,7 +501,7 @@ class IcebergTable:
             for key, value in summary.items():
                 adding.set(key, value)
             adding.commit()
-        except Py4JJavaError as error:
+        except ANSWERS as error:
             raise unreachable(self.name, error) from error
         found = self.staged(mark)
         if found is None:
@@ -474,9 +514,11 @@ class IcebergTable:
         """Makes a staged snapshot the newest and these the places of their partitions, if the table is as in `state`.
 
         Whether it did, the next state tells, whatever the catalog said or did not say: that is returned, in one line.
-        Raises JobStopped where the catalog refuses who asks.
+        Raises JobStopped where the catalog refuses who asks, or Iceberg the time.
         """
         kept = properties(merged(state.places, places), snapshot_id=staged.snapshot_id, sequence=staged.sequence)
+        if state.undone or state.metadata.properties().get(UNDONE) is not None:
+            kept[UNDONE] = to_json(state.undone)
         jvm: Any = self._spark._jvm
         try:
             after = (
@@ -486,8 +528,8 @@ class IcebergTable:
                 .build()
             )
             self._table.operations().commit(state.metadata, after)
-        except Py4JJavaError as error:
-            if refusal(str(error)):
+        except ANSWERS as error:
+            if refusal(str(error)) or too_old(self.name, str(error)):
                 raise unreachable(self.name, error) from error
             return cause(str(error))
         return None
@@ -500,7 +542,7 @@ class IcebergTable:
             self._table.refresh()
             if self._table.snapshot(staged.snapshot_id) is not None:
                 self._table.expireSnapshots().expireOlderThan(0).expireSnapshotId(staged.snapshot_id).commit()
-        except Py4JJavaError:
+        except ANSWERS:
             return
 
     def _iceberg_type(self, kind: DataType) -> Any:
@@ -543,7 +585,7 @@ def _load(spark: SparkSession, name: TableName) -> Any:
     jvm: Any = spark._jvm
     try:
         return jvm.org.apache.iceberg.spark.Spark3Util.loadIcebergTable(spark._jsparkSession, name.sql)
-    except Py4JJavaError as error:
+    except ANSWERS as error:
         raise unreachable(name, error) from error
 
 
@@ -563,6 +605,8 @@ def _staged(snapshot: Any) -> Staged:
 
 def unreachable(name: TableName, error: Exception) -> JobStopped:
     """In one line, with what to do."""
+    if (stopped := too_old(name, str(error))) is not None:
+        return stopped
     if remedy := refusal(str(error)):
         return JobStopped(f"table {name}: the catalog refuses: {cause(str(error))}: {remedy}")
     return JobStopped(

@@ -8,12 +8,14 @@ from typing import Final
 
 import pyarrow as pa
 import pyarrow.compute as pc
+from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as sql
 
 from bmq_spark.batches.buried import Buried
 from bmq_spark.batches.places import Counts, Places
 from bmq_spark.batches.records import DEAD_LETTERS, Typing, dead_letters, observed
+from bmq_spark.iceberg.clocks import too_old
 from bmq_spark.iceberg.evolution import spark_columns
 from bmq_spark.iceberg.notes import Notes
 from bmq_spark.iceberg.publishing import commit
@@ -150,13 +152,15 @@ def upsert(
 
 
 def remember(tombstones: DataFrame, table: IcebergTable) -> None:
-    """Merges them into the table of tombstones. To be repeated at will: it needs no places. Raises what Spark
-    raised.
+    """Merges them into the table of tombstones. To be repeated at will: it needs no places. Raises JobStopped where
+    Iceberg refuses the time, else what Spark raised.
     """
     session = tombstones.sparkSession
     tombstones.createOrReplaceTempView(_SOURCE)
     try:
         session.sql(remember_statement(table.name.sql, _SOURCE))
+    except PySparkException as error:
+        raise too_old(table.name, str(error)) or error from error
     finally:
         session.catalog.dropTempView(_SOURCE)
 

@@ -19,8 +19,9 @@ from bmq_spark.batches.buried import Buried
 from bmq_spark.batches.places import Places, Range, ahead, each, ends_of, place
 from bmq_spark.batches.records import DEAD_LETTERS, Typing
 from bmq_spark.ending import say
-from bmq_spark.errors import BmqError, JobStopped
+from bmq_spark.errors import BmqError, ConfigurationError, JobStopped
 from bmq_spark.iceberg.catalogs import TableName
+from bmq_spark.iceberg.clocks import Watched
 from bmq_spark.iceberg.maintenance import Maintenance, maintain, require_own
 from bmq_spark.iceberg.notes import Notes
 from bmq_spark.iceberg.publishing import commit, moved
@@ -96,17 +97,21 @@ class IcebergSink:
         *,
         infers: bool = False,
         newest: NewestVersion | None = None,
+        clock: Watched | None = None,
     ) -> None:
         """Makes the table if it is missing; `infers`: values that do not fit may make columns. Columns follow `newest`,
-        if any. Raises BmqError.
+        if any. `clock`: this machine's. Raises BmqError.
         """
         self._spark = spark
+        self._clock = clock or Watched()
         self._newest = newest
         self._typing = settings.by_key(typing)
         self._infers = infers
         self._settings = settings
         # Before a table is made that could not have these.
         there = IcebergTable.open(spark, name)
+        if there is not None:
+            self._clock.require(there)
         of = there.id if there else None
         self._dead = IcebergTable.open_beside(spark, name.dead_letters, LETTERS, of=of) if self._may_not_fit() else None
         self._tombstones = (
@@ -150,14 +155,30 @@ class IcebergSink:
     def check(self, topics: Mapping[str, Topic]) -> None:
         """Raises JobStopped where the table is of other topics than these, by id. Ids are properties of the table:
         those of new topics are noted there.
+
+        Raises ConfigurationError where it has rows by key of topics that are not among these: a job looks at rows and
+        tombstones before it merges, and would not see what another one deletes meanwhile.
         """
         kept = self._table.properties()
+        if self._settings.upsert_key:
+            self._require_all(topics, kept)
         for name, topic in topics.items():
             known = kept.get(TOPIC + name)
             if known is None:
                 self._table.set_property(TOPIC + name, topic.id)
             elif known != topic.id:
                 raise another_topic(name, topic, kept=known, what=self.name, option="--table")
+
+    def _require_all(self, topics: Mapping[str, Topic], kept: Mapping[str, str]) -> None:
+        others = sorted(name for key in kept if (name := key.removeprefix(TOPIC)) != key and name not in topics)
+        if not others:
+            return
+        named = ", ".join(others[:NAMED_MAX]) + (", …" if len(others) > NAMED_MAX else "")
+        raise ConfigurationError(
+            f"--topic: the table {self._table.name} has one row for each key, of other topics, too: {named}: name all "
+            "of them in one job, since two would undo each other's deletions. Of a topic that no job reads any more: "
+            f"ALTER TABLE {self._table.name} UNSET TBLPROPERTIES ('{TOPIC}{others[0]}')"
+        )
 
     def retire(self, query_id: str) -> None:
         """Does nothing: what this query wrote without a snapshot goes with the orphans of maintenance."""
@@ -203,6 +224,7 @@ class IcebergSink:
 
     def _add(self, batch: Batch) -> Added:
         self._made_for = None
+        self._clock.require(self._table)
         have = self._table.places()
         if all((place(have, topic, partition) or 0) >= end for topic, partition, end in each(batch.ends)):
             return Added(rows=0, files=0, size_bytes=0, dead_letters=0)
@@ -279,7 +301,16 @@ class IcebergSink:
 
     def _buried(self, have: Places, dead: Places) -> Buried:
         table = self._dead
-        return Buried.read(lambda: self._spark.table(table.name.sql), theirs=dead, table=have) if table else Buried()
+        if table is None or all(end <= (place(have, topic, number) or 0) for topic, number, end in each(dead)):
+            return Buried()
+        return Buried.read(
+            lambda: self._spark.table(table.name.sql),
+            theirs=dead,
+            table=have,
+            undone=self._table.state().undone,
+            remedy=f"; or, if {self._table.name} was set back to what it was before, and dead letters were deleted "
+            f"since, set {table.name} back, too (docs/tables.md)",
+        )
 
     def _unfit(self, rows: DataFrame, batch: Batch, buried: Buried) -> int:
         """How many of the rows are dead letters. Raises JobStopped where records did not come."""
