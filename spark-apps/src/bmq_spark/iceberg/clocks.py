@@ -9,7 +9,7 @@ import secrets
 import time
 from collections.abc import Callable
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final, Protocol
 
 from py4j.protocol import Py4JError
 
@@ -17,13 +17,26 @@ from bmq.clocks.store_clock import skew_of
 from bmq_spark.errors import JobStopped
 from bmq_spark.table.clocks import SKEW_MS_MAX
 
-if TYPE_CHECKING:
-    from bmq_spark.iceberg.tables import IcebergTable
-
 ICEBERG_TAKES_MS: Final = 60_000
 """A commit may be so much older than the newest one: Iceberg's own bound."""
 COMPARED_EVERY_S: Final = 3600
 _TOO_OLD: Final = re.compile(r"Invalid update timestamp (\d{1,15}): before [a-z ]{1,60} (\d{1,15})")
+
+
+class Stored(Protocol):
+    """A table, with where it is stored."""
+
+    @property
+    def name(self) -> object:
+        """As messages tell it."""
+
+    @property
+    def location(self) -> str:
+        """Its folder's address."""
+
+    @property
+    def io(self) -> Any:
+        """Iceberg's access to that."""
 
 
 def now_ms() -> int:
@@ -46,7 +59,7 @@ def too_old(table: object, said: str) -> JobStopped | None:
     )
 
 
-def skew_ms(table: "IcebergTable", clock_ms: Callable[[], int] = now_ms) -> int:
+def skew_ms(table: Stored, clock_ms: Callable[[], int] = now_ms) -> int:
     """How far the store's clock is ahead of this machine's, by the time of a file that is made in the table's folder
     and deleted again; negative: behind. Raises Py4JError.
     """
@@ -62,7 +75,7 @@ def skew_ms(table: "IcebergTable", clock_ms: Callable[[], int] = now_ms) -> int:
     return skew_of(before_ms=before_ms, after_ms=after_ms, modified_ms=modified_ms)
 
 
-def ahead_of_the_stores(table: "IcebergTable", skew_ms: int) -> JobStopped | None:
+def ahead_of_the_stores(table: Stored, skew_ms: int) -> JobStopped | None:
     """What to end with before anything is committed where this machine's clock is so far ahead that a commit would keep
     others from the table; None where it is not.
     """
@@ -85,7 +98,7 @@ class Watched:
         self._clock_ms, self._elapsed_s = clock_ms, elapsed_s
         self._compared_s: float | None = None
 
-    def require(self, table: "IcebergTable") -> None:
+    def require(self, table: Stored) -> None:
         """Raises JobStopped where this machine's clock is ahead; not where the store does not tell its time."""
         if self._compared_s is not None and self._elapsed_s() - self._compared_s < COMPARED_EVERY_S:
             return
