@@ -49,7 +49,15 @@ class LaneChoice:
 
 
 class TooMuchBaggage(ValueError):
-    """`str` says how much there may be."""
+    """What a message's baggage has more of than anybody has to pass on: `count` bytes or members, where `most` may be.
+    `str` says it.
+    """
+
+    def __init__(self, what: str, *, count: int, most: int) -> None:
+        super().__init__(f"its baggage has more than {most:,} {what}: send less")
+        self.what = what
+        self.count = count
+        self.most = most
 
 
 def _name(content: bytes) -> str:
@@ -60,9 +68,9 @@ def _name(content: bytes) -> str:
 
 def _members(contents: Sequence[bytes]) -> list[tuple[bytes, bytes]]:
     """By https://www.w3.org/TR/baggage/, without their properties. Raises TooMuchBaggage."""
-    if sum(map(len, contents)) > BAGGAGE_BYTES_MAX:
-        raise TooMuchBaggage(f"its baggage has more than {BAGGAGE_BYTES_MAX:,} bytes: send less")
-    if sum(one.count(b",") + 1 for one in contents) > BAGGAGE_MEMBERS_MAX:
-        raise TooMuchBaggage(f"its baggage has more than {BAGGAGE_MEMBERS_MAX} members: send fewer")
+    if (size_bytes := sum(map(len, contents))) > BAGGAGE_BYTES_MAX:
+        raise TooMuchBaggage("bytes", count=size_bytes, most=BAGGAGE_BYTES_MAX)
+    if (members := sum(one.count(b",") + 1 for one in contents)) > BAGGAGE_MEMBERS_MAX:
+        raise TooMuchBaggage("members", count=members, most=BAGGAGE_MEMBERS_MAX)
     parts = (one.partition(b";")[0].partition(b"=") for content in contents for one in content.split(b","))
     return [(name.strip(), unquote_to_bytes(value.strip())) for name, _, value in parts]

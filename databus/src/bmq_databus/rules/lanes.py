@@ -1,19 +1,12 @@
 """Which lane a message is of. Pure."""
 
 from collections.abc import Sequence
-from typing import Final
 
 from bmq.errors import InvalidRequest
-from bmq.naming.lane_choice import LaneChoice
+from bmq.naming.lane_choice import LaneChoice, TooMuchBaggage
 from bmq.naming.lanes import check_lane_name
 from bmq_databus.errors import Unfit
 from bmq_databus.messages.forms import NewMessage
-
-BAGGAGE_BYTES_MAX: Final = 8_192
-BAGGAGE_MEMBERS_MAX: Final = 64
-"""What W3C has everybody carry on, and no more of it is looked at."""
-NAME_BYTES: Final = 64
-"""More than a lane's name may have: whatever is longer is none."""
 
 Headers = Sequence[tuple[bytes, bytes]]
 """A request's, their names in lower case."""
@@ -57,11 +50,14 @@ class Lanes:
 
 def _named(rule: LaneChoice, contents: _Contents) -> str:
     """Raises Unfit."""
-    if rule.member:
-        _check_baggage(contents)
-    else:
-        contents = tuple(content.strip()[:NAME_BYTES] for content in contents)
-    names = rule.names(contents)
+    if not rule.member:
+        contents = tuple(content.strip() for content in contents)
+    try:
+        names = rule.names(contents)
+    except TooMuchBaggage as error:
+        raise Unfit(
+            f"its baggage, which names its lane, has {error.count} {error.what}: {error.most} are the most; send less"
+        ) from None
     if len(names) > 1:
         raise Unfit(f"it names several lanes ({', '.join(sorted(names))[:80]}): name one")
     for name in names:
@@ -71,17 +67,3 @@ def _named(rule: LaneChoice, contents: _Contents) -> str:
             raise Unfit(f"its lane, {name[:40]!r}, is no lane's name: {error}") from None
         return name
     return ""
-
-
-def _check_baggage(contents: _Contents) -> None:
-    """Raises Unfit."""
-    size_bytes = sum(map(len, contents))
-    if size_bytes > BAGGAGE_BYTES_MAX:
-        raise Unfit(
-            f"its baggage, which names its lane, has {size_bytes} bytes: {BAGGAGE_BYTES_MAX} are the most; send less"
-        )
-    members = len(contents) + sum(content.count(b",") for content in contents)
-    if members > BAGGAGE_MEMBERS_MAX:
-        raise Unfit(
-            f"its baggage, which names its lane, has {members} members: {BAGGAGE_MEMBERS_MAX} are the most; send fewer"
-        )

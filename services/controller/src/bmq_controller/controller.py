@@ -432,8 +432,7 @@ class LeadingController:
         avoid = self.avoided - {beat.node_id} if takes_again else self.avoided
         decide = partial(node_machine.heartbeat, beat=beat, is_drained=is_drained, takes_again=takes_again, avoid=avoid)
         try:
-            # Where it was avoided, what is on its way into the log may have nobody: it is decided about behind that.
-            says_nothing = not (decide(self._leader.image).records or takes_again)
+            says_nothing = not decide(self._leader.image).records
         except Fenced:
             says_nothing = False  # said only by who certainly leads: `operate` makes sure
         else:
@@ -442,7 +441,7 @@ class LeadingController:
             if "broker" in self._leader.image.nodes[beat.node_id].roles:
                 self._loads.reported((beat.node_id, beat.broker_epoch), beat.loads, _now_ms())
         try:
-            if takes_again:
+            if takes_again:  # what is on its way into the log may have nobody: it is decided about behind that
                 with _taken_out(self._off_time, beat.node_id) as taken_out:
                     await self._leader.operate("heartbeat", taken_out(decide), first=True)
             elif not says_nothing:
