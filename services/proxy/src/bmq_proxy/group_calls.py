@@ -1,6 +1,7 @@
 """Forwarding a request about one group, and reading what came back. Which fields carry an error is each API's own."""
 
-from collections.abc import Hashable, Mapping
+from collections.abc import Mapping
+from contextlib import AbstractAsyncContextManager, nullcontext
 from typing import Any
 
 from bmq.errors import BmqError
@@ -28,7 +29,10 @@ async def forward(proxy: Proxy, call: Call, group_id: str, request: Message) -> 
         return {"error_code": coordinator_code(error)}
 
 
-def member_of(call: Call, request: Message) -> Hashable:
-    """Who asks, from where, and of which kind its question is; None: somebody who is no member yet."""
+def one_by_one(proxy: Proxy, call: Call, request: Message) -> AbstractAsyncContextManager[None]:
+    """Waits until what the same member asked before from there, of that kind, is over; who is no member yet waits for
+    nobody. What a member is told may be megabytes, its coordinator says it again as often as it is asked, and how much
+    it is nobody knows before it is here.
+    """
     named = request.member_id or getattr(request, "group_instance_id", None)
-    return (call.client_host, call.api_key, request.group_id, named) if named else None
+    return proxy.members.of((call.client_host, call.api_key, request.group_id, named)) if named else nullcontext()

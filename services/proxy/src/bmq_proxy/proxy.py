@@ -3,7 +3,7 @@ caches.
 """
 
 import asyncio
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Hashable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final
 
@@ -12,6 +12,7 @@ from prometheus_client import Counter
 
 from bmq.config.cluster_config import resolve_cluster
 from bmq.fairness.greedy_window import Modest
+from bmq.fairness.locks import Locks
 from bmq.fairness.log_limit import RateLimited
 from bmq.fairness.turns import Places
 from bmq.metadata.image import Image
@@ -30,7 +31,6 @@ from bmq_proxy.coordinators import GroupCalls
 from bmq_proxy.creation import CreationQuota
 from bmq_proxy.fetch.reader import Reader
 from bmq_proxy.fetch.sessions import SessionCache
-from bmq_proxy.one_by_one import OneByOne
 from bmq_proxy.parting import Parting
 from bmq_proxy.patience import Patience
 from bmq_proxy.producer_ids import ProducerIds
@@ -73,8 +73,8 @@ class Proxy:
     operations: Places = field(default_factory=lambda: Places(OPERATIONS_AT_ONCE))
     """What clients ask of the controller, by turns of addresses and their connections: it would take what comes in the
     order of its coming, and refuse all where too much waits."""
-    members: OneByOne = field(default_factory=OneByOne)
-    """What members of groups ask about them."""
+    members: Locks[Hashable] = field(default_factory=Locks)
+    """Held by what a member of a group asks, until its answer is the client's to take."""
     caches: CachesTogether = field(default_factory=CachesTogether)
     """Answers that are kept; those of all lanes are bounded together."""
     beginnings: Beginnings = field(default_factory=Beginnings)

@@ -10,11 +10,11 @@ nothing.
 import asyncio
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import NamedTuple
-from weakref import WeakValueDictionary
 
 import structlog
 
 from bmq.errors import BmqError, Fenced, FormatError, NotOwner, ObjectMissing, PartitionStopped, UnknownOutcome
+from bmq.fairness.locks import Locks
 from bmq.ports import ObjectStore, Rng
 from bmq.storage.durable import cancelled, create_once
 from bmq.storage.flatlog import Entry, FlatLog, Overtaken
@@ -84,7 +84,7 @@ class Manifests:
         self._give_up = give_up
         self._fenced = fenced
         self._entries_max = entries_max
-        self._locks: WeakValueDictionary[TopicPartition, asyncio.Lock] = WeakValueDictionary()
+        self._locks: Locks[TopicPartition] = Locks()
         self._logs: dict[TopicPartition, FlatLog] = {}
         self._pages: dict[TopicPartition, set[str]] = {}
         """Pages that were written here: one that is not named may yet be, where the outcome of a commit is not
@@ -92,11 +92,7 @@ class Manifests:
 
     def lock(self, tp: TopicPartition) -> asyncio.Lock:
         """Held by whoever changes the partition's manifest or writes segments for it: a roll, a merge, retention."""
-        lock = self._locks.get(tp)
-        if lock is None:
-            lock = asyncio.Lock()
-            self._locks[tp] = lock
-        return lock
+        return self._locks.of(tp)
 
     async def load(
         self, tp: TopicPartition, *, leader_epoch: LeaderEpoch, at_least: ManifestVersion, first_offset: int = 0

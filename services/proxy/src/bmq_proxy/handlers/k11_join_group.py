@@ -8,7 +8,7 @@ from typing import Any
 from bmq.wire.apis import ApiKey
 from bmq_proxy.api import Reply, Route, plain
 from bmq_proxy.calls import Call
-from bmq_proxy.group_calls import fields_of, forward, member_of
+from bmq_proxy.group_calls import fields_of, forward, one_by_one
 from bmq_proxy.proxy import Proxy
 
 
@@ -23,7 +23,7 @@ async def handle(proxy: Proxy, call: Call, request: Any) -> Reply:
     """
     if request.rebalance_timeout_ms < 0:
         request.rebalance_timeout_ms = request.session_timeout_ms
-    async with proxy.members.alone(member_of(call, request)):
+    async with one_by_one(proxy, call, request):
         reply = await forward(proxy, call, request.group_id, request)
         reply.setdefault("member_id", request.member_id)
         await proxy.bulk.large(call, sum(_said_bytes(fields_of(member)) for member in reply.get("members") or ()))
