@@ -21,9 +21,9 @@ from benchmarks.servers import Bmq, Databus
 
 MIB: Final = 1 << 20
 ACKNOWLEDGEMENTS: Final = ("durable", "accepted")
-WRITERS: Final = 16
+WRITERS: Final = 64
 """Connections that write one message at a time."""
-BATCHERS: Final = 4
+BATCHERS: Final = 16
 BATCH: Final = 100
 LINES: Final = 64
 """That a stream sends at a time."""

@@ -18,7 +18,6 @@ from benchmarks.rows import Row
 from benchmarks.servers import Bmq
 
 LANE: Final = "dev"
-GRACE_MS: Final = 3_000
 MESSAGES: Final = 200_000
 MESSAGES_QUICK: Final = 40_000
 LONE: Final = 50
@@ -29,7 +28,7 @@ LOOK_S: Final = 0.002
 
 def measure(plan: Plan) -> Iterator[Row]:
     """Two rows for each number of partitions."""
-    with Bmq(plan.folder("bmq"), arguments=("--config", f"lane_grace_ms={GRACE_MS}")) as bmq:
+    with Bmq(plan.folder("bmq")) as bmq:
         _make_lane(bmq)
         for partitions in PARTITIONS:
             yield from _measure(plan, bmq, partitions)

@@ -125,7 +125,7 @@ class Batching(Part):
     """How messages become batches."""
 
     linger_ms: int = Field(
-        default=1, ge=0, le=60_000, description="How long a message waits for others to its partition, in ms."
+        default=2, ge=0, le=60_000, description="How long a message waits for others to its partition, in ms."
     )
     max_bytes: int = Field(
         default=1_000_000,

@@ -35,7 +35,7 @@ class Manner:
 
     partitioner: str = ""
     """As librdkafka calls it; empty: as it does by itself."""
-    linger_ms: int = 1
+    linger_ms: int = 2
     batch_bytes: int = 1_000_000
     compression: str = "none"
     lane: str = ""
