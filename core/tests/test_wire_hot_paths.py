@@ -1,6 +1,7 @@
 """Produce and Fetch by hand agree with the schemas (and so with kio) in every version, and with kio's own reader."""
 
 import struct
+from collections.abc import Callable
 from typing import Any
 from uuid import UUID
 
@@ -30,6 +31,8 @@ from bmq.wire.produce import (
     ProducedTopic,
     ProduceRequest,
     ProduceTopic,
+    _of_batches,
+    _with_batches,
     encode_produce_request,
     encode_produce_response,
     parse_produce,
@@ -134,6 +137,55 @@ def test_produce_responses_agree_with_the_schema(version: int, data: st.DataObje
                 (partition.record_errors, partition.error_message) if version >= 8 else ([], None)
             )
             assert leader(one) == (partition.current_leader if version >= 10 else None)
+
+
+lone_requests = st.builds(
+    ProduceRequest,
+    st.none() | names,
+    int16s,
+    int32s,
+    st.builds(
+        lambda name, index, records: [ProduceTopic(name, None, [(index, memoryview(records))])],
+        st.text(min_size=1, max_size=20) | st.sampled_from(["n" * 126, "n" * 127, "é" * 63]),
+        int32s,
+        st.binary(max_size=300) | st.sampled_from([bytes(20_000), bytes(3_000_000)]),
+    ),
+)
+
+
+@given(st.integers(3, 12), lone_requests, st.lists(st.tuples(st.integers(0, 60), st.integers(0, 255)), max_size=2))
+@settings(max_examples=400, deadline=None)
+def test_a_request_with_one_batch_is_read_as_any_other_whatever_is_wrong_with_it(
+    version: int, request: ProduceRequest, changes: list[tuple[int, int]]
+) -> None:
+    body = bytearray(encode_produce_request(version, request))
+    for at, byte in changes:
+        body[at % len(body)] = byte
+
+    def read(by: Callable[..., ProduceRequest]) -> ProduceRequest | None:
+        try:
+            return by(version, body, partitions_max=10)
+        except WireError:
+            return None
+
+    assert read(parse_produce) == read(_with_batches)
+    if not changes and request.transactional_id is None:
+        assert parse_produce(version, body) == request
+
+
+@given(
+    st.integers(3, 13),
+    names,
+    st.tuples(int32s, st.just(0), int64s, st.integers(-1, 2**40), int64s).map(lambda five: ProducedPartition(*five)),
+    st.integers(0, 2**31 - 1),
+)
+@settings(max_examples=200, deadline=None)
+def test_the_answer_to_one_batch_is_written_as_any_other(
+    version: int, name: str, produced: ProducedPartition, throttle_ms: int
+) -> None:
+    topic = ProducedTopic(name, None, [produced]) if version < 13 else ProducedTopic(None, UUID(int=7), [produced])
+    written = encode_produce_response(version, [topic], throttle_ms=throttle_ms)
+    assert written == _of_batches(version, [topic], throttle_ms=throttle_ms, node_endpoints=())
 
 
 def leader(partition: Message) -> tuple[int, int] | None:

@@ -71,6 +71,11 @@ class TopicConfig:
     """Whether a coordinator loads from it: what its newest snapshot does not cover never goes, by no rule and at
     nobody's wish."""
 
+    @property
+    def log_append_time(self) -> bool:
+        """Whether records have the time of their append, and not their producer's."""
+        return self.timestamp_type == LOG_APPEND_TIME
+
 
 _BOOLEAN, _STRING, _INT, _LONG, _DOUBLE, _LIST = (
     ConfigType.BOOLEAN,

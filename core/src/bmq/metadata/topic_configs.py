@@ -58,6 +58,10 @@ class TopicConfigs:
             self._resolved.pop(topic_id, None)
         return False
 
+    def known(self, topic_id: TopicId) -> TopicConfig | None:
+        """What it comes to as far as that was worked out, for the image of the last change."""
+        return self._resolved.get(topic_id)
+
     def of(self, image: Image, topic_id: TopicId) -> TopicConfig:
         """What the configuration of a topic in the image comes to. Raises InvalidConfig where this version cannot read
         a value.

@@ -44,7 +44,7 @@ class MeteredStore:
 
     async def create(self, key: str, parts: Sequence[Buffer]) -> None:
         """Makes the object in the inner store, and measures that: its time, its size, its error."""
-        size_bytes = sum(memoryview(part).nbytes for part in parts)
+        size_bytes = sum([memoryview(part).nbytes for part in parts])
         with self._measured("create"):
             await self._inner.create(key, parts)
         self._written.inc(size_bytes)

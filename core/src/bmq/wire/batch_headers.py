@@ -5,6 +5,8 @@ Batches stay opaque bytes; nothing here looks at records. Source: the record bat
 """
 
 import struct
+from collections.abc import Callable
+from functools import partial
 from typing import Final, NamedTuple
 
 from crc32c import crc32c
@@ -101,6 +103,10 @@ class BatchHeader(NamedTuple):
         return self.position + self.size_bytes
 
 
+_header: Final[Callable[[tuple[int, ...]], BatchHeader]] = partial(tuple.__new__, BatchHeader)
+"""As calling it, without a call of Python's."""
+
+
 def max_timestamp_of(batch: Buffer) -> int:
     """The largest timestamp (ms) that the header of a whole batch tells."""
     max_timestamp_ms: int = _INT64.unpack_from(batch, _MAX_TIMESTAMP_AT)[0]
@@ -139,22 +145,36 @@ def read_header(buffer: Buffer, position: int = 0, *, whole: bool = True) -> Bat
         raise CorruptBatch(
             f"a batch with base offset {base_offset}, last offset delta {last_offset_delta} and {record_count} records"
         )
-    return BatchHeader(
-        position,
-        base_offset,
-        size_bytes,
-        leader_epoch,
-        magic,
-        crc,
-        attributes,
-        last_offset_delta,
-        base_timestamp_ms,
-        max_timestamp_ms,
-        producer_id,
-        producer_epoch,
-        base_sequence,
-        record_count,
+    return _header(
+        (
+            position,
+            base_offset,
+            size_bytes,
+            leader_epoch,
+            magic,
+            crc,
+            attributes,
+            last_offset_delta,
+            base_timestamp_ms,
+            max_timestamp_ms,
+            producer_id,
+            producer_epoch,
+            base_sequence,
+            record_count,
+        )
     )
+
+
+def only_header(records: Buffer) -> BatchHeader | None:
+    """The header of a payload of one whole batch; None: it has several, or none. Raises as `split`."""
+    size_bytes = memoryview(records).nbytes
+    if not size_bytes:
+        return None
+    header = read_header(records)
+    if header.size_bytes == size_bytes:
+        return header
+    read_header(records, header.size_bytes)
+    return None
 
 
 def split(records: Buffer, *, count_max: int | None = None) -> list[BatchHeader]:

@@ -26,6 +26,19 @@ _INDEX_ERROR_OFFSET: Final = struct.Struct(">ihq")
 _INT64: Final = struct.Struct(">q")
 _LEADER: Final = struct.Struct(">iiB")
 
+# A request with one batch, and its answer, are read and written in one piece each: nearly all are such.
+_NAMED: Final = struct.Struct(">hhiih")
+_PARTITION: Final = struct.Struct(">iii")
+_COMPACT_NAMED: Final = struct.Struct(">BhiBB")
+_COMPACT_PARTITION: Final = struct.Struct(">BiB")
+_TOPIC_NAME: Final = struct.Struct(">ih")
+_PRODUCED: Final = struct.Struct(">iihqqqihi")
+_COMPACT_TOPIC_NAME: Final = struct.Struct(">BB")
+_COMPACT_PRODUCED: Final = struct.Struct(">BihqqqBBBBiB")
+_SHIFTS: Final = (7, 14, 21)
+_SHORT_NAME_BYTES_MAX: Final = 126
+"""So much a length of one byte tells where lengths are compact."""
+
 
 class ProduceTopic(NamedTuple):
     """One topic: `name` up to version 12, `topic_id` from 13. Partitions are (index, records); records None or empty:
@@ -84,6 +97,53 @@ class TooManyPartitions(WireError):
 
 def parse_produce(version: int, body: Buffer, *, partitions_max: int = PRODUCE_PARTITIONS_MAX) -> ProduceRequest:
     """The request. Raises TooManyPartitions, or another WireError for anything malformed."""
+    if partitions_max and (one := _with_one_batch(version, memoryview(body))) is not None:
+        return one
+    return _with_batches(version, body, partitions_max=partitions_max)
+
+
+def _with_one_batch(version: int, body: memoryview) -> ProduceRequest | None:
+    """What `_with_batches` reads, where that is one batch for a topic by its name; None: it may be anything else."""
+    size = body.nbytes
+    try:
+        if TRANSACTIONS_FROM <= version < FLEXIBLE_FROM:
+            transaction, acks, timeout_ms, topics, length = _NAMED.unpack_from(body)
+            at = _NAMED.size + length
+            partitions, index, records_bytes = _PARTITION.unpack_from(body, at)
+            begin = at + _PARTITION.size
+            if transaction != -1 or topics != 1 or partitions != 1 or begin + records_bytes != size:
+                return None
+        elif FLEXIBLE_FROM <= version < TOPIC_IDS_FROM:
+            transaction, acks, timeout_ms, topics, length = _COMPACT_NAMED.unpack_from(body)
+            length -= 1
+            at = _COMPACT_NAMED.size + length
+            partitions, index, records_bytes = _COMPACT_PARTITION.unpack_from(body, at)
+            begin = at + _COMPACT_PARTITION.size
+            if records_bytes >= 0x80:
+                records_bytes &= 0x7F
+                for shift in _SHIFTS:
+                    byte = body[begin]
+                    begin += 1
+                    records_bytes |= (byte & 0x7F) << shift
+                    if byte < 0x80:
+                        break
+                else:
+                    return None
+            records_bytes -= 1
+            if transaction or topics != 2 or partitions != 2 or begin + records_bytes + 3 != size or any(body[-3:]):
+                return None
+        else:
+            return None
+        if not 0 < length <= _SHORT_NAME_BYTES_MAX or records_bytes <= 0:
+            return None
+        name = str(body[at - length : at], "utf-8")
+    except (struct.error, IndexError, UnicodeDecodeError):
+        return None
+    records = body[begin : begin + records_bytes]
+    return ProduceRequest(None, acks, timeout_ms, [ProduceTopic(name, None, [(index, records)])])
+
+
+def _with_batches(version: int, body: Buffer, *, partitions_max: int) -> ProduceRequest:
     cursor = Cursor(body, flexible=version >= FLEXIBLE_FROM)
     transactional_id = cursor.nullable_string() if version >= TRANSACTIONS_FROM else None
     acks, timeout_ms = cursor.unpack(_ACKS_TIMEOUT)
@@ -136,6 +196,33 @@ def encode_produce_response(
     version: int, topics: Sequence[ProducedTopic], *, throttle_ms: int = 0, node_endpoints: Sequence[NodeEndpoint] = ()
 ) -> bytes:
     """The body. `node_endpoints` name the nodes of `current_leader`s; both are left out below version 10."""
+    if len(topics) == 1 and len(topics[0].partitions) == 1 and not node_endpoints:
+        one = _of_one_batch(version, topics[0].name, topics[0].partitions[0], throttle_ms)
+        if one is not None:
+            return one
+    return _of_batches(version, topics, throttle_ms=throttle_ms, node_endpoints=node_endpoints)
+
+
+def _of_one_batch(version: int, topic: str | None, produced: ProducedPartition, throttle_ms: int) -> bytes | None:
+    """What `_of_batches` writes, where that is one batch that was taken; None: it may be anything else."""
+    index, error, base_offset, append_time_ms, log_start, errors, message, leader = produced
+    if error or errors or message is not None or leader is not None or topic is None:
+        return None
+    name = topic.encode()
+    if version == 8:
+        produced_bytes = _PRODUCED.pack(1, index, 0, base_offset, append_time_ms, log_start, 0, -1, throttle_ms)
+        return _TOPIC_NAME.pack(1, len(name)) + name + produced_bytes
+    if FLEXIBLE_FROM <= version < TOPIC_IDS_FROM and len(name) <= _SHORT_NAME_BYTES_MAX:
+        produced_bytes = _COMPACT_PRODUCED.pack(
+            2, index, 0, base_offset, append_time_ms, log_start, 1, 0, 0, 0, throttle_ms, 0
+        )
+        return _COMPACT_TOPIC_NAME.pack(2, len(name) + 1) + name + produced_bytes
+    return None
+
+
+def _of_batches(
+    version: int, topics: Sequence[ProducedTopic], *, throttle_ms: int, node_endpoints: Sequence[NodeEndpoint]
+) -> bytes:
     flexible = version >= FLEXIBLE_FROM
     out = bytearray()
     write_count(out, len(topics), flexible=flexible)

@@ -11,7 +11,7 @@ from typing_extensions import Buffer
 
 from bmq.clocks.clock_guard import ClockGuard
 from bmq.clocks.in_time import in_time
-from bmq.config.topic_config import LANE_HEADER
+from bmq.config.topic_config import LANE_HEADER, TopicConfig
 from bmq.errors import (
     BmqError,
     InvalidBatch,
@@ -47,7 +47,7 @@ from bmq.roles.unheard import REFUSALS
 from bmq.roles.waited_tails import lacking
 from bmq.values import LANE_TURN_IDS, LeaderEpoch, Offset, TopicPartition
 from bmq.wire.batch_headers import LOG_APPEND_TIME_BIT
-from bmq.wire.batches import BatchHeader, check_crc, patched, split
+from bmq.wire.batches import BatchHeader, check_crc, only_header, patched
 from bmq_broker.handed_over import check_handed_over, is_closing
 from bmq_broker.hosted import Coordinators
 from bmq_broker.lag import unread
@@ -56,7 +56,7 @@ from bmq_broker.ownership.ownership import Ownership
 from bmq_broker.partitions.beginnings import Beginnings
 from bmq_broker.partitions.partition import Partition
 from bmq_broker.partitions.states import PartitionState
-from bmq_broker.partitions.validation import Limits, validate
+from bmq_broker.partitions.validation import Limits, Taken, validate
 from bmq_broker.segments.lookups import Lookups
 from bmq_broker.segments.retention import Retention
 from bmq_broker.segments.rolling import Roller
@@ -147,11 +147,10 @@ class Broker:
     def _append(
         self, partition: Partition, records: Buffer, produce_version: int, future: "asyncio.Future[Appended]"
     ) -> None:
-        headers = split(records, count_max=2)
-        if len(headers) != 1:
-            found = "several" if headers else "none"
+        header = only_header(records)
+        if header is None:
+            found = "several" if memoryview(records).nbytes else "none"
             raise InvalidBatch(f"a produce request holds exactly one record batch per partition, not {found}")
-        header = headers[0]
         check_crc(records, header)
         now_ms = self._clock.now_ms()
         is_handed_over, is_part = produce_version == HANDED_OVER, produce_version >= HANDED_OVER
@@ -159,7 +158,9 @@ class Broker:
             check_handed_over(self._image(), partition.tp, header, is_handed_over=is_handed_over)
         if produce_version > ASKED:
             raise InvalidBatch(f"what Produce version {produce_version} asks for is of a later bmq: upgrade this node")
-        limits = _limits(partition, is_part=is_part, was_taken=is_part and produce_version != ASKED)
+        limits: Taken = partition.config
+        if is_part:
+            limits = _of_part(partition.config, was_taken=produce_version != ASKED)
         validate(header, limits, now_ms=now_ms, produce_version=produce_version, may_have_gaps=is_part)
         append_time_ms = now_ms if limits.log_append_time else -1
         try:
@@ -188,9 +189,9 @@ class Broker:
             header,
             base_offset=partition.next_offset,
             leader_epoch=partition.leader_epoch,
-            log_append_time_ms=now_ms if limits.log_append_time else None,
+            log_append_time_ms=None if append_time_ms < 0 else append_time_ms,
         )
-        if limits.log_append_time:
+        if append_time_ms >= 0:
             header = header._replace(max_timestamp_ms=now_ms, attributes=header.attributes | LOG_APPEND_TIME_BIT)
         base_offset = self._commit.append(partition, batch, header, now_ms=now_ms)
         answer = Appended(base_offset=base_offset, log_append_time_ms=append_time_ms, log_start=partition.log_start)
@@ -489,12 +490,11 @@ def _check_still_here(partition: Partition) -> None:
         raise NotOwner(f"partition {partition.tp} left this broker meanwhile")
 
 
-def _limits(partition: Partition, *, is_part: bool, was_taken: bool) -> Limits:
-    """`is_part`: the size of the whole was judged before. `was_taken`: and by another topic's limits all else."""
-    config = partition.config
+def _of_part(config: TopicConfig, *, was_taken: bool) -> Limits:
+    """The size of the whole was judged before. `was_taken`: and by another topic's limits all else."""
     return Limits(
-        max_message_bytes=_NO_LIMIT if is_part else config.max_message_bytes,
-        log_append_time=config.timestamp_type == "LogAppendTime",
+        max_message_bytes=_NO_LIMIT,
+        log_append_time=config.log_append_time,
         timestamp_before_max_ms=_NO_LIMIT if was_taken else config.timestamp_before_max_ms,
         timestamp_after_max_ms=_NO_LIMIT if was_taken else config.timestamp_after_max_ms,
     )

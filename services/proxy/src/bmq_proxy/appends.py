@@ -201,7 +201,8 @@ class Appends:
             queue.unproved.append(append)
         else:
             self._enter(queue, append)
-            self._forget_if_empty(queue)
+            if not queue.in_flight:
+                self._forget_if_empty(queue)
         return append
 
     def give_up(self, append: Append) -> None:

@@ -99,6 +99,7 @@ class Connection(asyncio.BufferedProtocol):
         "__weakref__",
         "_advance_due",
         "_carried_through",
+        "_client_host",
         "_closing",
         "_exchanges",
         "_finishing",
@@ -148,6 +149,7 @@ class Connection(asyncio.BufferedProtocol):
         """The loop's time until which nothing more is read of a client that was told to send nothing."""
         self._unmuting: asyncio.TimerHandle | None = None
         self._peer = ""
+        self._client_host = "/"
         self.active_at = 0.0
         self.number = 0
         """The service's: counted from 1."""
@@ -193,6 +195,7 @@ class Connection(asyncio.BufferedProtocol):
         self.active_at = self._loop.time()
         peer = transport.get_extra_info("peername")
         self._peer = str(peer[0]) if isinstance(peer, tuple) and peer else str(peer or "")
+        self._client_host = f"/{self._peer}"
         if not self._service.opened(self):
             self._closing = True
             self._transport.abort()
@@ -308,7 +311,7 @@ class Connection(asyncio.BufferedProtocol):
             version=header.api_version,
             correlation_id=header.correlation_id,
             client_id=header.client_id or "",
-            client_host=f"/{self._peer}",
+            client_host=self._client_host,
             lease=Lease(self._intake.memory, size_bytes),
             arrived=self.active_at,
             listener=self._listener,

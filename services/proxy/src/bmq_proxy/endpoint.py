@@ -355,7 +355,8 @@ class Endpoint:
     def _over_later(self, call: Call, began_s: float, partitions: int, _: "asyncio.Future[Answer]") -> None:
         self._producing.over(call.client_host, partitions=partitions)
         self._over(call, began_s)
-        self._go_on_producing()
+        if self._producing.is_waited_for:
+            self._go_on_producing()
 
     def _go_on_producing(self) -> None:
         """Who waited for fewer Produce requests under way: some now, the others soon, as many of them may be told to
@@ -375,10 +376,14 @@ class Endpoint:
         counter = self._counted.get(outcome)
         if counter is None:
             counter = self._counted[outcome] = metrics.REQUESTS.labels(SERVED[call.api_key].name, outcome[1])
-        self._count(counter, 1)
+        sums = self._sums
+        if not sums:  # what is counted in one turn of the loop is told once: hundreds may be answered in it
+            self._loop.call_soon(self._tell_counters)
+        sums[counter] = sums.get(counter, 0) + 1
+        bytes_in, bytes_out = call.bytes_in or self._bytes_in, call.bytes_out or self._bytes_out
+        sums[bytes_in] = sums.get(bytes_in, 0) + call.lease.size_bytes
         if answer is not None:
-            self._count(call.bytes_out or self._bytes_out, answer.size_bytes)
-        self._count(call.bytes_in or self._bytes_in, call.lease.size_bytes)
+            sums[bytes_out] = sums.get(bytes_out, 0) + answer.size_bytes
 
         took_s = self._loop.time() - call.arrived
         if self._tracer is not None and call.api_key in TRACED:
@@ -387,13 +392,6 @@ class Endpoint:
             self._tell("request was slow", call, outcome[1], took_s)
         elif outcome[1] in FAILURES:
             self._tell("request was answered with an error", call, outcome[1], took_s)
-
-    def _count(self, counter: Counted, amount: int) -> None:
-        """What is counted in one turn of the loop is told once: hundreds of requests may be answered in it."""
-        sums = self._sums
-        if not sums:
-            self._loop.call_soon(self._tell_counters)
-        sums[counter] = sums.get(counter, 0) + amount
 
     def _tell_counters(self) -> None:
         sums, self._sums = self._sums, {}

@@ -9,6 +9,7 @@ address keep everybody else waiting.
 import asyncio
 from collections import Counter
 from collections.abc import Callable
+from functools import partial
 from typing import Final
 
 from bmq.fairness.turns import Rotation
@@ -66,7 +67,9 @@ class FairMemory:
         before_bytes = self._held.get(address, 0)
         self._held[address] = before_bytes + size_bytes
         self.held_bytes += size_bytes
-        self._counted_bytes += self._counted(before_bytes, size_bytes)
+        if before_bytes + size_bytes > self._own_max:
+            size_bytes = max(0, self._own_max - before_bytes)
+        self._counted_bytes += size_bytes
 
     def release(self, address: str, size_bytes: int) -> None:
         """Gives bytes back."""
@@ -77,13 +80,11 @@ class FairMemory:
         else:
             self._held[address] = before_bytes - size_bytes
         self.held_bytes -= size_bytes
-        self._counted_bytes -= self._counted(before_bytes - size_bytes, size_bytes)
+        if before_bytes > self._own_max:  # what was beyond that did not count
+            size_bytes = max(0, self._own_max - (before_bytes - size_bytes))
+        self._counted_bytes -= size_bytes
         if self._waiting:
             self._wake()
-
-    def _counted(self, below_bytes: int, size_bytes: int) -> int:
-        """As how much so many bytes count of an address that has `below_bytes` besides."""
-        return max(0, min(size_bytes, self._own_max - below_bytes))
 
     async def room_for(self, address: str) -> None:
         """Returns when the address may have more."""
@@ -147,24 +148,23 @@ class FairMemory:
 class OwnMemory:
     """An address's part of it, as a connection asks for it."""
 
-    __slots__ = ("_address", "_memory")
+    __slots__ = ("_address", "_memory", "hold", "release")
 
     def __init__(self, memory: FairMemory, address: str) -> None:
         self._memory = memory
         self._address = address
+        self.hold: Callable[[int], None] = partial(memory.hold, address)
+        """Counts bytes that are there."""
+        self.release: Callable[[int], None] = partial(memory.release, address)
+        """Gives bytes back."""
 
     @property
     def has_room(self) -> bool:
-        """Whether more may be read."""
-        return self._memory.has_room_for(self._address)
-
-    def hold(self, size_bytes: int) -> None:
-        """Counts bytes that are there."""
-        self._memory.hold(self._address, size_bytes)
-
-    def release(self, size_bytes: int) -> None:
-        """Gives bytes back."""
-        self._memory.release(self._address, size_bytes)
+        """Whether more may be read: `has_room_for`, asked some times for each request."""
+        memory, address = self._memory, self._address
+        if address in memory._waits:
+            return False
+        return memory._held.get(address, 0) < OWN_SHARE * (memory.limit_bytes - memory._counted_bytes)
 
     def wait(self, room: Callable[[], None]) -> None:
         """Calls it, once, when there is room."""

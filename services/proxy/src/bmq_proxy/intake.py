@@ -43,6 +43,7 @@ class Intake:
         "arrived_at",
         "arrived_bytes",
         "frame_since",
+        "has_more",
         "memory",
         "whole_bytes",
     )
@@ -70,6 +71,8 @@ class Intake:
         self._arriving_bytes = 0
         self._later: Lease | None = None
         """Counts the bytes of what is split later; None: there is nothing."""
+        self.has_more = False
+        """Whether there are frames beyond those that were handed out."""
         self._granted = True
         self._reading = True
         self._waits_for_room = False
@@ -114,6 +117,7 @@ class Intake:
             if self._later is not None:
                 self._later.let_go()
             self._later = Lease(self.memory, self._frames.held_bytes)
+            self.has_more = True
         return frames
 
     @property
@@ -121,17 +125,13 @@ class Intake:
         """Whether a part of a frame has come, and the rest has not."""
         return bool(self._frames.needed_bytes)
 
-    @property
-    def has_more(self) -> bool:
-        """Whether there are frames beyond those that were handed out."""
-        return self._later is not None
-
     def more(self) -> list[memoryview]:
         """The next of them. Raises WireError."""
         frames = self._frames.split_more()
         if not self._frames.has_more and self._later is not None:
             self._later.let_go()
             self._later = None
+            self.has_more = False
         return frames
 
     def reserve(self) -> None:

@@ -39,7 +39,7 @@ from bmq.roles.owner import ASKED, NEXT, OF_LANE, PARTED, Appended
 from bmq.roles.unheard import SENT_AGAIN
 from bmq.storage.durable import cancelled
 from bmq.values import TopicPartition
-from bmq.wire.batches import BatchHeader, check_crc, read_header, split
+from bmq.wire.batches import BatchHeader, check_crc, only_header, read_header
 from bmq.wire.compression import Codec
 from bmq.wire.limits import BATCH_HEADERS_MAX, DECOMPRESSED_BYTES_MAX, ZSTD_PRODUCE_VERSION_MIN
 from bmq.wire.parting import REST, emptied, parted
@@ -175,10 +175,9 @@ class Parting:
     async def _written(self, batch: _Batch, topic: Topic, records: Buffer) -> Buffer:
         """The base's part, once lanes have theirs."""
         append, address = batch.append, str(batch.append.address)
-        headers = split(records, count_max=2)
-        if len(headers) != 1 or is_refused_anywhere(headers[0]):
+        header = only_header(records)
+        if header is None or is_refused_anywhere(header):
             return records
-        header = headers[0]
         if header.codec is Codec.ZSTD and append.produce_version < ZSTD_PRODUCE_VERSION_MIN:
             return records  # its owner refuses it
         await self._others_before(batch)  # one of them has its parts in memory at a time

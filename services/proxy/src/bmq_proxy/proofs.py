@@ -13,7 +13,7 @@ from typing import Final
 
 from typing_extensions import Buffer
 
-from bmq.config.topic_config import LOG_APPEND_TIME, MESSAGE_BYTES_MAX, TopicConfig
+from bmq.config.topic_config import MESSAGE_BYTES_MAX, TopicConfig
 from bmq.errors import BatchTooLarge, CorruptBatch, InvalidBatch, InvalidConfig, InvalidTimestamp
 from bmq.fairness.opening import ORDINARY_BYTES_MAX, Opener
 from bmq.metadata.image import Image
@@ -21,7 +21,8 @@ from bmq.metadata.topic_configs import TopicConfigs
 from bmq.ports import Clock
 from bmq.roles.controller import Metadata
 from bmq.values import TopicPartition
-from bmq.wire.batches import BatchHeader, check_crc, count_records, patched, split, validate_records
+from bmq.wire.batch_headers import CONTROL_BIT, TRANSACTIONAL_BIT
+from bmq.wire.batches import BatchHeader, check_crc, count_records, only_header, patched, validate_records
 from bmq.wire.compression import Codec
 from bmq.wire.limits import BATCH_HEADERS_MAX, BATCH_RECORDS_MAX
 from bmq_proxy import metrics
@@ -41,6 +42,7 @@ OPENED_RECORDS: Final = 300
 LOOKED_AT_RECORDS: Final = 200
 """As so many records counts a batch in itself, one that is compressed besides, and one whose records are all looked
 at."""
+REFUSED_BITS: Final = CONTROL_BIT | TRANSACTIONAL_BIT
 ORDINARY_HEADERS_MAX: Final = 25_000
 """A batch with more is as large a one as one that decompresses to much (bmq.fairness.opening)."""
 
@@ -63,6 +65,7 @@ class Proofs:
         thread.
         """
         self._metadata = metadata
+        self._loop = asyncio.get_running_loop()  # kept: asking for it is a system call
         self._clock = clock
         self._configs = TopicConfigs(cluster_configs)
         self.opener = Opener()
@@ -83,30 +86,35 @@ class Proofs:
         BatchTooLarge (decompressed), InvalidTimestamp, UnsupportedCompression.
         """
         config = self._config(tp)
-        headers = split(records, count_max=2)
-        if len(headers) != 1 or (config is not None and _is_left_to_the_owner(headers[0], config)):
+        header = only_header(records)
+        if header is None or (config is not None and _is_left_to_the_owner(header, config)):
             return records
-        header = headers[0]
         if header.producer_id >= 0:
             # The owner would refuse it as well, but in another process only when what its producer sent behind it is
             # there, too, and was taken.
             check_crc(records, header)
         if config is None or config.validation == "header":
             return records
-        prove = partial(_proved, config, self._clock.now_ms)
-        loop = asyncio.get_running_loop()
         is_plain = header.codec is Codec.NONE
         is_small = is_plain or header.size_bytes <= INLINE_COMPRESSED_BYTES_MAX
         if is_small and header.record_count <= self._inline_records_max and self._inline_left > 0:
             if self._inline_left == INLINE_TURN_RECORDS:
-                loop.call_soon(self._next_turn)
+                self._loop.call_soon(self._next_turn)
             self._inline_left -= _weight(header, config, is_plain=is_plain)
             try:
                 bytes_max = header.size_bytes if is_plain else INLINE_OPENED_BYTES_MAX
-                return prove(records, header, decompressed_bytes_max=bytes_max, headers_max=INLINE_HEADERS_MAX)
+                return _proved(
+                    config,
+                    self._clock.now_ms,
+                    records,
+                    header,
+                    decompressed_bytes_max=bytes_max,
+                    headers_max=INLINE_HEADERS_MAX,
+                )
             except BatchTooLarge:
                 pass  # for this place
-        task = loop.create_task(
+        prove = partial(_proved, config, self._clock.now_ms)
+        task = self._loop.create_task(
             self.opener.look(prove, records, header, party=party, sender=origin), name=f"prove a batch for {tp}"
         )
         self._under_way.add(task)
@@ -131,6 +139,8 @@ class Proofs:
 
     def _config(self, tp: TopicPartition) -> TopicConfig | None:
         """None: the topic is gone, or a newer version has set what this one cannot read; its owner decides."""
+        if (known := self._configs.known(tp.topic_id)) is not None:
+            return known
         image = self._metadata.image
         if tp.topic_id not in image.topics:
             return None
@@ -154,7 +164,7 @@ def _is_left_to_the_owner(header: BatchHeader, config: TopicConfig) -> bool:
 
 def is_refused_anywhere(header: BatchHeader) -> bool:
     """Whether each owner refuses it, however its topic is configured."""
-    return not 0 < header.record_count <= BATCH_RECORDS_MAX or header.is_control or header.is_transactional
+    return not 0 < header.record_count <= BATCH_RECORDS_MAX or bool(header.attributes & REFUSED_BITS)
 
 
 def _weight(header: BatchHeader, config: TopicConfig, *, is_plain: bool) -> int:
@@ -193,7 +203,7 @@ def _proved(
         raise InvalidBatch(f"no reader could open this batch, so it is not taken: {error}") from error.with_traceback(
             None
         )  # which has what was opened
-    if config.timestamp_type == LOG_APPEND_TIME or header.is_log_append_time:
+    if config.log_append_time or header.is_log_append_time:
         return batch
     if 0 <= summary.min_timestamp_ms < now_ms() - config.timestamp_before_max_ms:
         raise InvalidTimestamp(

@@ -36,6 +36,7 @@ from bmq_proxy.patience import Patience
 from bmq_proxy.producer_ids import ProducerIds
 from bmq_proxy.proofs import Proofs
 from bmq_proxy.settings import ProxySettings
+from bmq_proxy.time_outs import TimeOuts
 
 AUTO_CREATE_KEY = "auto.create.topics.enable"
 COMPLAIN_EVERY_S = 10.0
@@ -84,6 +85,8 @@ class Proxy:
     """Limits how often the log tells what many requests fail for at the same time."""
     loop: asyncio.AbstractEventLoop = field(default_factory=asyncio.get_running_loop)
     """Kept, because asking for it is a system call."""
+    time_outs: TimeOuts = field(default_factory=lambda: TimeOuts(asyncio.get_running_loop()))
+    """Those of Produce requests."""
     advertised_port: int = 0
     listeners: ListenerAddresses = field(default_factory=dict)
     """Where clients reach this proxy by further listeners; replaced where that changes."""

@@ -46,17 +46,22 @@ class UnderWay(Generic[T]):
         """As how many those count that there are."""
         return self._most - self._room.left
 
+    @property
+    def is_waited_for(self) -> bool:
+        """Whether a connection waits."""
+        return bool(self._addresses)
+
     def has_room(self, address: Hashable) -> bool:
         """Whether one more of this address may begin."""
         return self._room.has(1, address=address)
 
     def began(self, address: Hashable, *, partitions: int = 1) -> None:
         """One more, with batches for so many partitions."""
-        self._room.take(_weight(partitions), address=address)
+        self._room.take(1 if partitions <= 1 else _weight(partitions), address=address)
 
     def over(self, address: Hashable, *, partitions: int = 1) -> None:
         """One less."""
-        self._room.give_back(_weight(partitions), address=address)
+        self._room.give_back(1 if partitions <= 1 else _weight(partitions), address=address)
 
     def wait(self, connection: T, *, address: Hashable) -> None:
         """It is `next` once, when there is room."""

@@ -41,8 +41,10 @@ from bmq_proxy.beginnings import Place
 from bmq_proxy.calls import Answer, Call, Pending
 from bmq_proxy.proxy import Proxy
 from bmq_proxy.refused import Named
+from bmq_proxy.time_outs import TimeOut
 from bmq_proxy.topics import find_topic, partition_of
 
+_API: Final = SERVED[ApiKey.PRODUCE]
 ACKS = (-1, 0, 1)
 TIMEOUT_MS_MAX = 600_000
 TURN_BYTES: Final = 8 << 20
@@ -71,7 +73,8 @@ def begin(proxy: Proxy, call: Call, body: Buffer) -> Pending:
 
 def partitions_of(request: ProduceRequest) -> int:
     """How many it has batches for."""
-    return sum([len(topic.partitions) for topic in request.topics])
+    topics = request.topics
+    return len(topics[0].partitions) if len(topics) == 1 else sum([len(topic.partitions) for topic in topics])
 
 
 async def _in_turns(proxy: Proxy, call: Call, body: Buffer, place: Place) -> Answer:
@@ -103,7 +106,7 @@ def _refused(call: Call, request: ProduceRequest) -> Answer | None:
 
 def _refusal(call: Call, request: ProduceRequest) -> tuple[int, str] | None:
     """(code, reason) where nothing of the request can be taken."""
-    if not SERVED[ApiKey.PRODUCE].serves(call.version):
+    if not _API.serves(call.version):
         return int(
             ErrorCode.unsupported_version
         ), "Use version 3 or later: older ones carry message formats that bmq does not take"
@@ -128,6 +131,7 @@ class _Producing:
         "_proxy",
         "_request",
         "_results",
+        "_timeout_ms",
         "_timer",
     )
 
@@ -140,12 +144,14 @@ class _Producing:
         ]
         self._pending: dict[tuple[int, int], Append] = {}
         self._missing = 0
-        self._named: set[TopicPartition] = set()
+        has_one = len(request.topics) == 1 and len(request.topics[0].partitions) == 1
+        self._named: set[TopicPartition] | None = None if has_one else set()
         self._answer: asyncio.Future[Answer] | None = None
         self._is_over: asyncio.Future[None] | None = None
         """Resolves when nothing is waited for any more; None but for a request that was begun in turns, whose answer is
         made apart."""
-        self._timer: asyncio.TimerHandle | None = None
+        self._timeout_ms = min(max(request.timeout_ms, 0), TIMEOUT_MS_MAX)
+        self._timer: TimeOut | None = None
         self._give_up_at = 0.0
 
     def start(self) -> Pending:
@@ -180,16 +186,16 @@ class _Producing:
         self._observe()
         return await self._proxy.bulk.apart(self._call, self._answered)
 
-    @property
-    def _timeout_ms(self) -> int:
-        return min(max(self._request.timeout_ms, 0), TIMEOUT_MS_MAX)
-
     def _set_timer(self) -> None:
-        loop, timeout_ms, least_ms = self._proxy.loop, self._timeout_ms, self._proxy.settings.write_timeout_ms_min
+        time_outs, timeout_ms, least_ms = (
+            self._proxy.time_outs,
+            self._timeout_ms,
+            self._proxy.settings.write_timeout_ms_min,
+        )
         if timeout_ms < least_ms:
-            self._timer = loop.call_later(timeout_ms / 1000, self._give_up_waiting, least_ms - timeout_ms)
+            self._timer = time_outs.add(timeout_ms, partial(self._give_up_waiting, least_ms - timeout_ms))
         else:
-            self._timer = loop.call_later(timeout_ms / 1000, self._timed_out)
+            self._timer = time_outs.add(timeout_ms, self._timed_out)
 
     def _submitted(self, *, partitions_max: int, bytes_max: int) -> Iterator[None]:
         """Submits everything; stops whenever that was enough for a turn of the loop."""
@@ -220,13 +226,14 @@ class _Producing:
             name = found.name
             if is_internal(name):
                 raise _InternalTopic(f"{name} is written by bmq alone")
-            if tp in self._named:
-                # No client does; and what waits for one partition is looked through each time that some of it is given
-                # up.
-                raise _NamedTwice(
-                    f"{name}-{index} is in this request already: send one batch for a partition in each request"
-                )
-            self._named.add(tp)
+            if self._named is not None:
+                if tp in self._named:
+                    # No client does; and what waits for one partition is looked through each time that some of it is
+                    # given up.
+                    raise _NamedTwice(
+                        f"{name}-{index} is in this request already: send one batch for a partition in each request"
+                    )
+                self._named.add(tp)
             if refused:
                 refused.check(origin, named, records)
             proof = proxy.proofs.begin(tp, records, party=call.client_host, origin=origin)
@@ -319,7 +326,7 @@ class _Producing:
                 self._missing -= 1
                 self._note_time_out(at, "No owner took it in time")
         if self._missing:
-            self._timer = self._proxy.loop.call_later(left_ms / 1000, self._timed_out)
+            self._timer = self._proxy.time_outs.add(left_ms, self._timed_out)
         else:
             self._conclude()
 
@@ -377,7 +384,10 @@ def _failed(index: int, code: int, message: str | None) -> ProducedPartition:
 
 
 def _answer(call: Call, request: ProduceRequest, results: Sequence[Sequence[ProducedPartition]]) -> Answer:
-    code = next((one.error_code for topic in results for one in topic if one.error_code), 0)
+    code = 0
+    for several in results:
+        for one in several:
+            code = code or one.error_code
     if request.acks == 0:
         return Answer(parts=None, error=error_name(code), close=code not in (0, ErrorCode.request_timed_out))
     topics = [
