@@ -360,10 +360,8 @@ class Connection(asyncio.BufferedProtocol):
         if self._started:
             assert self._exchanges
             # What overlaps is only ever started behind others that overlap: looking at the first is enough.
-            if not (
-                self._service.overlaps(exchange.call.api_key)
-                and self._service.overlaps(self._exchanges[0].call.api_key)
-            ):
+            first, api_key = self._exchanges[0].call.api_key, exchange.call.api_key
+            if not self._service.overlaps(api_key) or (first != api_key and not self._service.overlaps(first)):
                 return False
         self._is_held_back = not self._service.admits(self, exchange.call)
         return not self._is_held_back

@@ -139,12 +139,12 @@ class _Producing:
         self._proxy = proxy
         self._call = call
         self._request = request
-        self._results: list[list[ProducedPartition | None]] = [
-            [None] * len(topic.partitions) for topic in request.topics
-        ]
+        has_one = len(request.topics) == 1 and len(request.topics[0].partitions) == 1
+        self._results: list[list[ProducedPartition | None]] = (
+            [[None]] if has_one else [[None] * len(topic.partitions) for topic in request.topics]
+        )
         self._pending: dict[tuple[int, int], Append] = {}
         self._missing = 0
-        has_one = len(request.topics) == 1 and len(request.topics[0].partitions) == 1
         self._named: set[TopicPartition] | None = None if has_one else set()
         self._answer: asyncio.Future[Answer] | None = None
         self._is_over: asyncio.Future[None] | None = None
@@ -157,8 +157,11 @@ class _Producing:
     def start(self) -> Pending:
         """Submits everything before it returns."""
         self._give_up_at = self._proxy.loop.time() + min(self._timeout_ms, self._proxy.settings.produce_retry_ms) / 1000
-        for _ in self._submitted(partitions_max=0, bytes_max=0):
-            pass
+        if self._named is None:
+            self._submit_one()
+        else:
+            for _ in self._submitted(partitions_max=0, bytes_max=0):
+                pass
         if not self._missing:
             return self._finished()
         self._answer = self._proxy.loop.create_future()
@@ -196,6 +199,14 @@ class _Producing:
             self._timer = time_outs.add(timeout_ms, partial(self._give_up_waiting, least_ms - timeout_ms))
         else:
             self._timer = time_outs.add(timeout_ms, self._timed_out)
+
+    def _submit_one(self) -> None:
+        """Submits everything of a request with one batch, as nearly all are."""
+        topic = self._request.topics[0]
+        index, records = topic.partitions[0]
+        self._submit((0, 0), topic.name if topic.topic_id is None else topic.topic_id, index, records, self._give_up_at)
+        if records is not None:
+            self._proxy.produced_bytes.inc(records.nbytes)
 
     def _submitted(self, *, partitions_max: int, bytes_max: int) -> Iterator[None]:
         """Submits everything; stops whenever that was enough for a turn of the loop."""
@@ -359,6 +370,8 @@ class _Producing:
         metrics.PRODUCE_SECONDS.observe(self._proxy.loop.time() - self._call.arrived)
 
     def _answered(self) -> Answer:
+        if self._named is None and (one := self._results[0][0]) is not None:
+            return _answer(self._call, self._request, [[one]])
         return _answer(
             self._call, self._request, [[one for one in results if one is not None] for results in self._results]
         )
