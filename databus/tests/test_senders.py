@@ -1,5 +1,6 @@
 """Producers for each manner: how many, and what they hold together."""
 
+import os
 from dataclasses import replace
 
 import msgspec
@@ -11,10 +12,11 @@ from tests.waiting import until_async
 from bmq_databus.channels.channel import Manner
 from bmq_databus.channels.topics import MANNER
 from bmq_databus.errors import QueueFull
+from bmq_databus.producing import sender as sender_module
 from bmq_databus.producing.outcomes import may_be_written, of_all, sent
 from bmq_databus.producing.producer import Producing, Reports
 from bmq_databus.producing.sender import Sender
-from bmq_databus.producing.senders import LANES_MAX, Senders
+from bmq_databus.producing.senders import LANES_CLOSING_MAX, LANES_MAX, Senders
 from bmq_databus.producing.settings import QUEUE_KIB, cluster_settings, producer_settings, with_manner
 from bmq_databus.spool.frames import Spooled
 from bmq_databus.spool.sizes import bytes_of
@@ -91,6 +93,72 @@ async def test_there_are_as_many_producers_as_there_may_be() -> None:
             senders.of(Manner(linger_ms=99))
     finally:
         await senders.close(patience_s=5)
+
+
+@in_a_loop
+async def test_many_lanes_in_turn_have_no_more_threads_than_few_and_wait_for_those_that_close() -> None:
+    senders = Senders(SETTINGS, [Manner()], broken=nobody)
+    before = threads()
+    try:
+        for number in range(400):
+            lane = Manner(lane=f"lane-{number}")
+
+            def is_there(lane: Manner = lane) -> bool:
+                try:
+                    return senders.of(lane) is not None
+                except QueueFull:
+                    return False
+
+            await until_async(is_there, "a producer for the lane", every_s=0.001)
+            assert threads() <= before + 4 * (LANES_MAX + LANES_CLOSING_MAX) + 40, "librdkafka's, and the executor's"
+    finally:
+        await senders.close(patience_s=0)
+    await until_async(lambda: threads() <= before + 40, "the threads of all to end")
+
+
+@in_a_loop
+async def test_a_lane_gets_no_producer_where_the_system_has_none_and_the_others_go_on(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    senders = Senders(SETTINGS, [Manner()], broken=nobody)
+
+    def fails(*_: object, **__: object) -> None:
+        raise RuntimeError("Failed to initialize thread local storage")
+
+    try:
+        there = senders.of(Manner(lane="there"))
+        with monkeypatch.context() as patched:
+            patched.setattr(sender_module, "Producing", fails)
+            with pytest.raises(QueueFull, match="lane another gets no producer of its own for now: Failed to init"):
+                senders.of(Manner(lane="another"))
+            assert senders.of(Manner(lane="there")) is there
+        assert senders.of(Manner(lane="another")) is not there
+    finally:
+        await senders.close(patience_s=0)
+
+
+@in_a_loop
+async def test_a_lanes_producer_that_failed_for_good_makes_way_for_another_once_it_has_told_of_its_messages() -> None:
+    told: list[str] = []
+    senders = Senders(SETTINGS, [Manner()], broken=told.append)
+    one = Spooled("t", -1, None, b"x", (), 1, 1, "dev")
+    try:
+        senders.produce(Manner(), [one], nobody, first=0, end=1)
+        first = senders.of(Manner(lane="dev"))
+        first._together._failed(KafkaError(KafkaError.CLUSTER_AUTHORIZATION_FAILED, "no such lane", fatal=True))
+        with pytest.raises(QueueFull, match="has yet to tell of its messages"):
+            senders.of(Manner(lane="dev"))
+        first.purge()
+        await until_async(lambda: not first.unsent, "the report")
+        assert senders.of(Manner(lane="dev")) is not first
+        assert not told, "nobody else is concerned"
+    finally:
+        senders.purge()
+        await senders.close(patience_s=5)
+
+
+def threads() -> int:
+    return len(os.listdir("/proc/self/task"))
 
 
 @in_a_loop

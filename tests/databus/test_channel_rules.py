@@ -160,6 +160,36 @@ def test_messages_go_to_the_lane_that_their_request_names_and_to_no_other(bmq: B
         sidecar.stop()
 
 
+def test_lanes_that_are_not_there_hold_up_nobody_and_are_written_to_once_they_are(bmq: Bmq, tmp_path: Path) -> None:
+    bmq.start()
+    sidecar = Databus(bmq.servers, CHANNELS, tmp_path / "databus")
+    sidecar.start()
+    assert sidecar.process is not None
+    threads = Path(f"/proc/{sidecar.process.pid}/task")
+    try:
+        for channel, outer in (("laned", {"x-lane": "dev"}), ("laned-later", {"baggage": "lane=dev"})):
+            for _ in range(2):
+                assert sidecar.post(channel, b"too early", headers=outer)[0] in (403, 202)
+            one = {"name": "baggage" if "baggage" in outer else "x-lane"}
+            prefix = "lane=" if "baggage" in outer else ""
+            many = [{"text": "x", "headers": [{**one, "text": f"{prefix}no{number}"}]} for number in range(400)]
+            sidecar.post_many(channel, many)
+        until(
+            lambda: sidecar.value("bmq_databus_spool_messages", channel="laned-later") == 0, "the spool to be sent", 60
+        )
+        assert sidecar.value("bmq_databus_spool_refused_total", channel="laned-later") == 402
+        assert len(list(threads.iterdir())) < 200, "each producer has some threads"
+        admin = ["--admin", f"127.0.0.1:{bmq.admin_port}"]
+        subprocess.run([str(BMQ), "lanes", "create", "dev", *admin], check=True, timeout=60)
+        until(
+            lambda: sidecar.post("laned", b"dev", headers={"x-lane": "dev"})[0] == 200, "the lane to be written to", 30
+        )
+        assert sidecar.post("laned-later", b"dev later", headers={"baggage": "lane=dev"})[0] == 202
+        assert values_in_lane(bmq, "dev", 2) == ["dev", "dev later"]
+    finally:
+        assert sidecar.stop() == 0
+
+
 def test_a_message_with_several_targets_is_answered_when_all_have_it_and_each_is_told(bmq: Bmq, tmp_path: Path) -> None:
     bmq.start()
     other = Bmq(["--data", str(tmp_path / "other"), "--no-fsync"], log=tmp_path / "other.log")

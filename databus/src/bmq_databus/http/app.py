@@ -5,12 +5,9 @@
 API. `GET /v1/channels`, `/livez`, `/readyz` and `/metrics` are for people and machines that watch.
 """
 
-import asyncio
 from collections.abc import Mapping
 from contextlib import ExitStack, suppress
 from typing import Any, Final
-
-from prometheus_client import generate_latest
 
 from bmq.naming.bearer import bearer_of
 from bmq_databus import metrics
@@ -18,6 +15,7 @@ from bmq_databus.channels.channel import Channel
 from bmq_databus.errors import NoSuchChannel, NothingKnown, TurnedOff
 from bmq_databus.http import confluent
 from bmq_databus.http.answers import Reply, document, refusal
+from bmq_databus.http.exposing import Exposition
 from bmq_databus.http.incoming import ClientGone, Incoming, Receive, Scope, Send
 from bmq_databus.http.outgoing import Outgoing
 from bmq_databus.http.parameters import FORMS, LINES, media_of, wants_lines
@@ -46,6 +44,9 @@ class App:
         self._admission = admission
         self._readiness = Readiness(self._writing, admission)
         self._confluent = confluent.Confluent(self._writing, self._writes, admission)
+        self._exposition = Exposition(self._tell_channels)
+        self._told: set[str] = set()
+        """Channels that the metrics have."""
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """One request."""
@@ -89,9 +90,7 @@ class App:
             case "/readyz":
                 return self._ready()
             case "/metrics":
-                self._tell_channels()
-                exposed = await asyncio.get_running_loop().run_in_executor(None, generate_latest)
-                return Reply(status=200, body=exposed, content_type="text/plain; version=0.0.4")
+                return Reply(status=200, body=await self._exposition.text(), content_type="text/plain; version=0.0.4")
             case "/v1/channels":
                 troubles = self._writing.troubles()
                 shown = [_shown(one, troubles.get(one.name, "")) for one in self._channels.values()]
@@ -106,11 +105,14 @@ class App:
 
     def _tell_channels(self) -> None:
         troubles = self._writing.troubles()
-        metrics.CHANNEL_TAKES.clear()
+        takes = {name: channel.enabled and name not in troubles for name, channel in self._channels.items()}
         if self._writing.any_topic is not None:
-            metrics.CHANNEL_TAKES.labels(ANY_TOPIC).set(ANY_TOPIC not in troubles)
-        for name, channel in self._channels.items():
-            metrics.CHANNEL_TAKES.labels(name).set(channel.enabled and name not in troubles)
+            takes[ANY_TOPIC] = ANY_TOPIC not in troubles
+        for name in self._told - takes.keys():
+            metrics.CHANNEL_TAKES.remove(name)
+        self._told = {*takes}
+        for name, does in takes.items():
+            metrics.CHANNEL_TAKES.labels(name).set(does)
 
     def _ready(self) -> Reply:
         status = self._readiness.status()

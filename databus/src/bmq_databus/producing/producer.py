@@ -5,6 +5,7 @@ Python's lock for each, of a loop that is busy. Each is a pure append to a list;
 """
 
 import asyncio
+import logging
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
@@ -34,6 +35,8 @@ LOOK_WITHIN_S: Final = 1.0
 TELL_EVERY_S: Final = 30.0
 
 log = structlog.get_logger()
+_SILENT: Final = logging.Logger("librdkafka", level=logging.CRITICAL + 1)
+"""librdkafka writes a line for each producer that fails; what is to be told of those is told by who made them."""
 
 Reports = Callable[[int, KafkaError | None, int, int], None]
 """Called in the loop with (place, error, partition, offset) of each message, by its place among those that were handed
@@ -77,7 +80,7 @@ class Producing:
         self._came: deque[tuple[Sequence[Spooled], Reports, int, KafkaError | None, int, int]] = deque()
         """Reports that are not delivered yet."""
         self._is_delivering = False
-        self._producer = Producer({**settings, "error_cb": self._failed})
+        self._producer = Producer({**settings, "error_cb": self._failed, "logger": _SILENT})
         self._ended = False
         self._told_until_s = float("-inf")
         self._active_s = float("-inf")
@@ -88,6 +91,11 @@ class Producing:
         self._away_why = ""
         self._looking: asyncio.Task[None] | None = None
         self._next_poll = self._loop.call_later(POLL_IDLE_S, self._poll)
+        self._asked: set[asyncio.Future[Any]] = set()
+        """Threads that ask the cluster."""
+        self._is_closed = False
+        self.is_fatal = False
+        """Whether it takes nothing any more, for as long as it lives."""
 
     @property
     def away(self) -> Away | None:
@@ -124,6 +132,7 @@ class Producing:
                 end = place
                 break
             except KafkaException as error:
+                self.is_fatal = self.is_fatal or error.args[0].fatal()
                 self._came.append((messages, reports, place, error.args[0], message.partition, -1))
                 self._deliver_soon()
         if not self._is_often and len(self._producer):
@@ -132,7 +141,10 @@ class Producing:
 
     async def check(self, timeout_s: float) -> None:
         """Returns once the cluster answers. Raises KafkaException where it does not in that time."""
-        await self._loop.run_in_executor(None, partial(self._producer.list_topics, timeout=timeout_s))
+        asked = self._loop.run_in_executor(None, partial(self._producer.list_topics, timeout=timeout_s))
+        self._asked.add(asked)
+        asked.add_done_callback(self._heard)
+        await asyncio.shield(asked)
 
     def purge(self) -> None:
         """Messages without a report are given up: each gets one."""
@@ -149,14 +161,32 @@ class Producing:
         if self._looking is not None:
             self._looking.cancel()
             await asyncio.gather(self._looking, return_exceptions=True)
-        with suppress(_Enough):
+        with suppress(_Enough, KafkaException):
             self._producer.poll(0)
         self._deliver_all()
-        return len(self._producer)
+        left = len(self._producer)
+        if self._asked:
+            await asyncio.wait(self._asked)
+        self._is_closed = True
+        await self._loop.run_in_executor(None, self._give_back)
+        return left
+
+    def _give_back(self) -> None:
+        """In a thread: what librdkafka has, its threads first of all. Freed with this object it would be there until
+        garbage is looked for, as each knows the other.
+        """
+        with suppress(KafkaException):
+            self._producer.purge()
+            self._producer.close()
+
+    def _heard(self, asked: "asyncio.Future[Any]") -> None:
+        self._asked.discard(asked)
+        if not asked.cancelled():
+            asked.exception()
 
     def _flush(self) -> None:
         """In a thread."""
-        with suppress(_Enough):
+        with suppress(_Enough, KafkaException):
             self._producer.flush(FLUSH_SLICE_S)
 
     def _poll_often(self) -> None:
@@ -182,6 +212,8 @@ class Producing:
             self._producer.poll(0)
         except _Enough:
             delay_s = 0.0
+        except KafkaException as error:  # as it tells of what is fatal; what it has under way is reported
+            self._failed(error.args[0])
         now_s = self._loop.time()
         if self._came:
             self._active_s = now_s
@@ -198,6 +230,8 @@ class Producing:
         self, messages: Sequence[Spooled], reports: Reports, place: int, error: KafkaError | None, sent: Message
     ) -> None:
         """By librdkafka, within a poll."""
+        if self._is_closed:
+            return
         partition, offset = sent.partition(), sent.offset()
         came = self._came
         came.append(
@@ -208,13 +242,16 @@ class Producing:
 
     def _failed(self, error: KafkaError) -> None:
         """By librdkafka, within a poll."""
+        if error.fatal():
+            if not self.is_fatal:
+                self.is_fatal = True
+                self._loop.call_soon_threadsafe(self._broken, error.str())
+            return
         if error.code() == KafkaError._ALL_BROKERS_DOWN:
             self._loop.call_soon_threadsafe(self._is_away)
         else:
             self._away_why = error.str()
         self._loop.call_soon_threadsafe(self._tell, error.str())
-        if error.fatal():
-            self._loop.call_soon_threadsafe(self._broken, error.str())
 
     def _is_away(self) -> None:
         if self._away_since_s is None and not self._ended:

@@ -55,6 +55,11 @@ class Sender:
         return self._together.unsent + (0 if self._apart is None else self._apart.unsent)
 
     @property
+    def is_fatal(self) -> bool:
+        """Whether it takes nothing any more, for as long as it lives."""
+        return self._together.is_fatal or (self._apart is not None and self._apart.is_fatal)
+
+    @property
     def away(self) -> Away | None:
         """That the cluster is not reached; None: it is, as far as is known."""
         return self._together.away

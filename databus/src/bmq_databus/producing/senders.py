@@ -10,6 +10,10 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Final
 
+import structlog
+from confluent_kafka import KafkaException
+
+from bmq.fairness.log_limit import RateLimited
 from bmq_databus.channels.channel import Manner
 from bmq_databus.errors import QueueFull
 from bmq_databus.producing.producer import Away, Reports
@@ -20,7 +24,13 @@ from bmq_resources.channel_sets import MANNERS_MAX
 
 LANES_MAX: Final = 16
 """Producers of lanes, and their threads, are so many at most."""
+LANES_CLOSING_MAX: Final = 4
+"""So many more are being closed at most: more lanes than there are producers make one for nearly each message."""
 IDLE_S: Final = 60.0
+COMPLAIN_EVERY_S: Final = 10.0
+
+log = structlog.get_logger()
+_complaints: Final = RateLimited(interval_s=COMPLAIN_EVERY_S)
 
 
 @dataclass(slots=True)
@@ -139,10 +149,19 @@ class Senders:
 
     def _of_lane(self, manner: Manner) -> Sender:
         one = self._of_lanes.pop(manner, None)
+        if one is not None and one.sender.is_fatal:  # as that of a lane which is not there, and may be by now
+            if one.sender.unsent:
+                self._of_lanes[manner] = one
+                raise QueueFull(f"the producer of lane {manner.lane} failed, and has yet to tell of its messages")
+            self._close(one.sender, f"close failed producer of lane {manner.lane}")
+            one = None
         if one is None:
-            if len(self._of_lanes) >= LANES_MAX:
-                self._make_room()
-            one = _OfLane(self._made(manner, QUEUE_KIB * 1024 // LANES_MAX), 0.0)
+            self._make_room()
+            try:
+                sender = self._made(manner, QUEUE_KIB * 1024 // LANES_MAX, broken=_of_one_lane)
+            except (KafkaException, RuntimeError) as error:  # no threads, or places for what they keep: the system's
+                raise QueueFull(f"lane {manner.lane} gets no producer of its own for now: {error}") from None
+            one = _OfLane(sender, 0.0)
             if self._looking is None:
                 self._looking = self._loop.call_later(IDLE_S / 2, self.close_idle)
         one.used_s = self._loop.time()
@@ -150,6 +169,11 @@ class Senders:
         return one.sender
 
     def _make_room(self) -> None:
+        """For one more lane. Raises QueueFull."""
+        if len(self._closing) >= LANES_CLOSING_MAX:
+            raise QueueFull(f"{LANES_CLOSING_MAX} producers make room for other lanes just now: try again")
+        if len(self._of_lanes) < LANES_MAX:
+            return
         for manner, one in self._of_lanes.items():
             if not one.sender.unsent:
                 self._close_of_lane(manner)
@@ -167,8 +191,14 @@ class Senders:
     def _all(self) -> list[Sender]:
         return [*self._senders.values(), *(one.sender for one in self._of_lanes.values())]
 
-    def _made(self, manner: Manner, bytes_max: int | None) -> Sender:
-        return Sender(with_manner(self._settings, manner), broken=self._broken, under_way_bytes_max=bytes_max)
+    def _made(self, manner: Manner, bytes_max: int | None, *, broken: Callable[[str], None] | None = None) -> Sender:
+        return Sender(with_manner(self._settings, manner), broken=broken or self._broken, under_way_bytes_max=bytes_max)
+
+
+def _of_one_lane(why: str) -> None:
+    """The lane's next message gets another producer, and nobody else is concerned."""
+    if (left_out := _complaints.due("failed", now=asyncio.get_running_loop().time())) is not None:
+        log.warning("a lane's producer failed: its next message gets another one", why=why, left_out=left_out)
 
 
 class Way:
