@@ -1,6 +1,7 @@
 """Metrics as text: one is made at a time, for all who ask."""
 
 import asyncio
+import itertools
 import time
 
 import pytest
@@ -31,7 +32,7 @@ async def test_all_who_ask_meanwhile_have_one_text_and_the_next_one_is_made_afte
     assert told == [0]
     assert [await exposition.text() for _ in range(2)] == [b"2", b"3"]
     assert told == [0, 1, 2], "each is as of the time at which it was asked for, or later"
-    for (_, ended_s), (began_s, _) in zip(made, made[1:], strict=False):
+    for (_, ended_s), (began_s, _) in itertools.pairwise(made):
         assert began_s - ended_s > REST * TAKES_S / 2
 
 
