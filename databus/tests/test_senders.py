@@ -100,7 +100,7 @@ async def test_many_lanes_in_turn_have_no_more_threads_than_few_and_wait_for_tho
     senders = Senders(SETTINGS, [Manner()], broken=nobody)
     before = threads()
     try:
-        for number in range(400):
+        for number in range(45):
             lane = Manner(lane=f"lane-{number}")
 
             def is_there(lane: Manner = lane) -> bool:
@@ -110,10 +110,10 @@ async def test_many_lanes_in_turn_have_no_more_threads_than_few_and_wait_for_tho
                     return False
 
             await until_async(is_there, "a producer for the lane", every_s=0.001)
-            assert threads() <= before + 4 * (LANES_MAX + LANES_CLOSING_MAX) + 40, "librdkafka's, and the executor's"
+            assert threads() <= before + 3 * (LANES_MAX + LANES_CLOSING_MAX) + 20, "librdkafka's, and some of our own"
     finally:
         await senders.close(patience_s=0)
-    await until_async(lambda: threads() <= before + 40, "the threads of all to end")
+    await until_async(lambda: threads() <= before + 20, "the threads of all to end")
 
 
 @in_a_loop

@@ -15,6 +15,7 @@ from typing import Any, Final, NamedTuple
 import structlog
 from confluent_kafka import KafkaError, KafkaException, Message, Producer
 
+from bmq.fairness.own_threads import OwnThreads
 from bmq_databus.errors import QueueFull
 from bmq_databus.spool.frames import Spooled
 
@@ -37,6 +38,10 @@ TELL_EVERY_S: Final = 30.0
 log = structlog.get_logger()
 _SILENT: Final = logging.Logger("librdkafka", level=logging.CRITICAL + 1)
 """librdkafka writes a line for each producer that fails; what is to be told of those is told by who made them."""
+
+_LOOKS: Final = OwnThreads(4, name="look for clusters")
+_ENDS: Final = OwnThreads(2, name="end producers")
+"""Threads for all producers: a look at a cluster that is away takes one for a second, and each lane has a look."""
 
 Reports = Callable[[int, KafkaError | None, int, int], None]
 """Called in the loop with (place, error, partition, offset) of each message, by its place among those that were handed
@@ -91,8 +96,8 @@ class Producing:
         self._away_why = ""
         self._looking: asyncio.Task[None] | None = None
         self._next_poll = self._loop.call_later(POLL_IDLE_S, self._poll)
-        self._asked: set[asyncio.Future[Any]] = set()
-        """Threads that ask the cluster."""
+        self._asked: set[Any] = set()
+        """Futures of threads that ask the cluster, or wait for their turn to."""
         self._is_closed = False
         self.is_fatal = False
         """Whether it takes nothing any more, for as long as it lives."""
@@ -141,10 +146,10 @@ class Producing:
 
     async def check(self, timeout_s: float) -> None:
         """Returns once the cluster answers. Raises KafkaException where it does not in that time."""
-        asked = self._loop.run_in_executor(None, partial(self._producer.list_topics, timeout=timeout_s))
+        asked = _LOOKS.submit(self._producer.list_topics, timeout=timeout_s)
         self._asked.add(asked)
-        asked.add_done_callback(self._heard)
-        await asyncio.shield(asked)
+        asked.add_done_callback(self._asked.discard)
+        await asyncio.shield(_heard(asyncio.wrap_future(asked)))
 
     def purge(self) -> None:
         """Messages without a report are given up: each gets one."""
@@ -165,10 +170,11 @@ class Producing:
             self._producer.poll(0)
         self._deliver_all()
         left = len(self._producer)
-        if self._asked:
-            await asyncio.wait(self._asked)
+        for asked in list(self._asked):
+            if not asked.cancel():  # it is under way: nobody may take the handle away
+                await asyncio.wait((_heard(asyncio.wrap_future(asked)),))
         self._is_closed = True
-        await self._loop.run_in_executor(None, self._give_back)
+        await self._loop.run_in_executor(_ENDS, self._give_back)
         return left
 
     def _give_back(self) -> None:
@@ -178,11 +184,6 @@ class Producing:
         with suppress(KafkaException):
             self._producer.purge()
             self._producer.close()
-
-    def _heard(self, asked: "asyncio.Future[Any]") -> None:
-        self._asked.discard(asked)
-        if not asked.cancelled():
-            asked.exception()
 
     def _flush(self) -> None:
         """In a thread."""
@@ -293,3 +294,9 @@ class Producing:
     def _deliver_all(self) -> None:
         while self._came:
             self._deliver()
+
+
+def _heard(answer: "asyncio.Future[Any]") -> "asyncio.Future[Any]":
+    """Whose error is no bug where nobody waits for it any more."""
+    answer.add_done_callback(lambda _: None if answer.cancelled() else answer.exception())
+    return answer
