@@ -18,6 +18,7 @@ from bmq.naming.lanes import matches
 from bmq.values import TopicId
 from bmq.wire.apis import ApiKey
 from bmq_proxy import ordered_names
+from bmq_proxy.bulk import TURN_ELEMENTS
 from bmq_proxy.handlers import k19_create_topics
 from bmq_proxy.handlers import k75_describe_topic_partitions as k75
 from bmq_proxy.lanes import by_lane, views
@@ -148,6 +149,37 @@ def test_names_that_a_lane_does_not_read_are_passed_over_in_turns(monkeypatch: p
             assert await asking == [("own", 0), ("own", 1), ("t00007", 0), ("t00007", 1), ("t00007", 2)]
             assert sum(looked.values()) >= 2_999
             assert max(looked.values()) <= LOOKED_AT_PER_TURN + 10
+
+    asyncio.run(main())
+
+
+@pytest.mark.parametrize(
+    ("api", "version", "body"),
+    [(ApiKey.METADATA, 9, {"topics": None}), (ApiKey.DESCRIBE_LOG_DIRS, 4, {"topics": None})],
+)
+def test_what_a_lane_sees_of_the_base_is_listed_in_turns(
+    api: int, version: int, body: dict[str, Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    turn, looked, is_internal = 0, Counter[int](), views.is_internal
+
+    def counted(name: str) -> bool:
+        looked[turn] += 1
+        return is_internal(name)
+
+    async def main() -> None:
+        nonlocal turn
+        async with running_proxy() as proxy:
+            client = await lane_over(proxy, reads=("*",))
+            if api == ApiKey.METADATA:  # which counts what each image has once
+                await client.ask(api, version, body)
+                body["include_topic_authorized_operations"] = True
+            monkeypatch.setattr(views, "is_internal", counted)
+            asking = asyncio.ensure_future(client.ask(api, version, body))
+            while not asking.done():
+                turn += 1
+                await asyncio.sleep(0)
+            assert sum(looked.values()) >= 3_000
+            assert max(looked.values()) <= 2 * TURN_ELEMENTS + 10  # found, and found again by its id
 
     asyncio.run(main())
 
