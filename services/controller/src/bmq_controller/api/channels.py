@@ -6,7 +6,7 @@ import msgspec
 from fastapi import FastAPI, Query, Response
 
 from bmq.errors import InvalidTopicName, UnknownChannel
-from bmq.metadata.channels import StoredChannel, channel, channel_names, channels
+from bmq.metadata.channels import StoredChannel, channel, channel_names
 from bmq.metadata.image import Image
 from bmq.naming.channels import check_channel_name
 from bmq.naming.names import check_topic_name
@@ -31,7 +31,12 @@ def add_to(app: FastAPI, sources: ApiSources) -> None:
         image = sources.image
         return await listed(
             lambda: page(
-                channels(image), key=lambda one: (one.name,), view=_encoded, limit=limit, after=after, kind="channels"
+                channel_names(image),
+                key=lambda name: (name,),
+                view=lambda name: _encoded(find_channel(image, name)),
+                limit=limit,
+                after=after,
+                kind="channels",
             )
         )
 
