@@ -2,17 +2,27 @@
 
 import asyncio
 import gc
+from collections import Counter
 from contextlib import suppress
 from typing import Any
+from uuid import UUID
 
 import pytest
 from proxy_in_memory import Client, Running, running_proxy
 from tests.waiting import until_async
 
 from bmq.config.limits import limits_of
+from bmq.metadata.image import Lane, PartitionMeta, Topic
+from bmq.metadata.shared_map import SharedMap
+from bmq.naming.lanes import matches
+from bmq.values import TopicId
 from bmq.wire.apis import ApiKey
+from bmq_proxy import ordered_names
+from bmq_proxy.bulk import TURN_ELEMENTS
 from bmq_proxy.handlers import k19_create_topics
 from bmq_proxy.handlers import k75_describe_topic_partitions as k75
+from bmq_proxy.lanes import by_lane, views
+from bmq_proxy.ordered_names import LOOKED_AT_PER_TURN
 from bmq_proxy.settings import ProxySettings
 
 TOPICS = 300
@@ -50,15 +60,157 @@ def test_pages_tell_each_partition_once_and_in_order(limit: int, names: list[str
     asyncio.run(main())
 
 
+async def lane_over(proxy: Running, *, reads: tuple[str, ...] = (), count: int = 3_000) -> Client:
+    """A client of the lane `dev`, which has `own` and `t00007` of its own and lies over so many topics of the base."""
+    names = {f"t{number:05}": 1 for number in range(count)} | {"__consumer_offsets": 2, "dev:own": 2, "dev:t00007": 3}
+    topics = [
+        Topic(topic_id=TopicId(UUID(int=number)), name=name, partitions=(PartitionMeta(),) * partitions)
+        for number, (name, partitions) in enumerate(names.items(), 1)
+    ]
+    lane = Lane(name="dev", number=1, created_ms=0, reads_base=reads, reads_base_bytes_per_s=4_096)
+    proxy.metadata.change(
+        lanes=SharedMap({"dev": lane}),
+        topics=SharedMap({topic.topic_id: topic for topic in topics}),
+        topic_ids=SharedMap({topic.name: topic.topic_id for topic in topics}),
+    )
+    client = await proxy.connect()
+    client.client_id = "lane=dev"
+    return client
+
+
+@pytest.mark.parametrize("limit", [1, 2, 7, 100, 2_000])
+@pytest.mark.parametrize("reads", [(), ("*",), ("t0000*", "t00017"), ("none*",)])
+@pytest.mark.parametrize("kept", [0, 500_000])
+def test_pages_in_a_lane_tell_its_own_and_what_it_reads_once_and_in_order(
+    limit: int, reads: tuple[str, ...], kept: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(by_lane, "NAMES_KEPT_MAX", kept)
+    monkeypatch.setattr(ordered_names, "LOOKED_AT_PER_TURN", 3)
+
+    async def main() -> None:
+        async with running_proxy() as proxy:
+            client = await lane_over(proxy, reads=reads, count=30)
+            read = [f"t{number:05}" for number in range(30) if matches(f"t{number:05}", reads)]
+            counts = dict.fromkeys(read, 1) | {"own": 2, "t00007": 3}
+            wanted = [(name, index) for name in sorted(counts) for index in range(counts[name])]
+            assert await pages(client, [], limit) == wanted
+
+    asyncio.run(main())
+
+
+@pytest.mark.parametrize("reads", [("*",), ("t00*",), ("t01*", "t007*")])
+def test_a_page_in_a_lane_costs_what_it_shows_and_no_look_at_all_topics(
+    reads: tuple[str, ...], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    looked, is_internal = 0, views.is_internal
+
+    def counted(name: str) -> bool:
+        nonlocal looked
+        looked += 1
+        return is_internal(name)
+
+    async def main() -> None:
+        nonlocal looked
+        async with running_proxy() as proxy:
+            client = await lane_over(proxy, reads=reads)
+            assert len(await pages(client, [], 2_000)) > 100
+            monkeypatch.setattr(views, "is_internal", counted)
+            for after in ("", "t00701"):
+                looked = 0
+                cursor = {"topic_name": after, "partition_index": 0} if after else None
+                asked = {"topics": [], "response_partition_limit": 1, "cursor": cursor}
+                answer = await client.ask(ApiKey.DESCRIBE_TOPIC_PARTITIONS, 0, asked)
+                assert len(answer.topics) == 1 and answer.next_cursor is not None
+                assert looked < 20
+
+    asyncio.run(main())
+
+
+def test_names_that_a_lane_does_not_read_are_passed_over_in_turns(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Where there is no room to remember which it reads."""
+    turn, looked, covers = 0, Counter[int](), views.matches
+
+    def counted(name: str, globs: tuple[str, ...]) -> bool:
+        looked[turn] += 1
+        return covers(name, globs)
+
+    monkeypatch.setattr(by_lane, "NAMES_KEPT_MAX", 0)
+    monkeypatch.setattr(views, "matches", counted)
+    monkeypatch.setattr(by_lane, "matches", counted)
+
+    async def main() -> None:
+        nonlocal turn
+        async with running_proxy() as proxy:
+            client = await lane_over(proxy, reads=("none*",))
+            asking = asyncio.ensure_future(pages(client, [], 2_000))
+            while not asking.done():
+                turn += 1
+                await asyncio.sleep(0)
+            assert await asking == [("own", 0), ("own", 1), ("t00007", 0), ("t00007", 1), ("t00007", 2)]
+            assert sum(looked.values()) >= 2_999
+            assert max(looked.values()) <= LOOKED_AT_PER_TURN + 10
+
+    asyncio.run(main())
+
+
+@pytest.mark.parametrize(
+    ("api", "version", "body"),
+    [(ApiKey.METADATA, 9, {"topics": None}), (ApiKey.DESCRIBE_LOG_DIRS, 4, {"topics": None})],
+)
+def test_what_a_lane_sees_of_the_base_is_listed_in_turns(
+    api: int, version: int, body: dict[str, Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    turn, looked, is_internal = 0, Counter[int](), views.is_internal
+
+    def counted(name: str) -> bool:
+        looked[turn] += 1
+        return is_internal(name)
+
+    async def main() -> None:
+        nonlocal turn
+        async with running_proxy() as proxy:
+            client = await lane_over(proxy, reads=("*",))
+            if api == ApiKey.METADATA:  # which counts what each image has once
+                await client.ask(api, version, body)
+                body["include_topic_authorized_operations"] = True
+            monkeypatch.setattr(views, "is_internal", counted)
+            asking = asyncio.ensure_future(client.ask(api, version, body))
+            while not asking.done():
+                turn += 1
+                await asyncio.sleep(0)
+            assert sum(looked.values()) >= 3_000
+            assert max(looked.values()) <= 2 * TURN_ELEMENTS + 10  # found, and found again by its id
+
+    asyncio.run(main())
+
+
+def test_a_page_is_of_the_topics_that_there_are_once_there_is_room_for_it() -> None:
+    async def main() -> None:
+        async with running_proxy(ProxySettings(limits=limits_of({"wide_answer_elements": 10_000}))) as proxy:
+            calls = list[Any]()
+            begin = proxy.role.server.endpoint._begin
+            proxy.role.server.endpoint._begin = lambda call, body: (calls.append(call), begin(call, body))[1]  # type: ignore[method-assign]
+            client = await lane_over(proxy, reads=("*",), count=400)
+            assert len(await pages(client, [], 2_000)) == 404
+            admitted = await proxy.role.proxy.bulk._building.enter(calls[-1], 10_000)
+            asking = asyncio.ensure_future(pages(client, [], 2_000))
+            assert await waits(asking)
+            await lane_over(proxy, reads=("*",), count=300)
+            admitted.keep(0)
+            assert len(await asking) == 304
+
+    asyncio.run(main())
+
+
 def test_names_of_all_topics_are_looked_through_by_one_request_in_a_turn(monkeypatch: pytest.MonkeyPatch) -> None:
     turn, looked = 0, list[int]()
-    names = k75._names
+    names = k75.listed_page
 
-    def noted(*arguments: Any) -> list[str]:
+    def noted(*arguments: Any, **options: Any) -> Any:
         looked.append(turn)
-        return names(*arguments)
+        return names(*arguments, **options)
 
-    monkeypatch.setattr(k75, "_names", noted)
+    monkeypatch.setattr(k75, "listed_page", noted)
 
     async def main() -> None:
         nonlocal turn

@@ -160,6 +160,7 @@ SMALL: Final[Mapping[str, Sequence[int]]] = {
     "bmq_controller.machine.lanes:EXPIRED_TOPICS_MAX": (1, 2),
     "bmq_proxy.lanes.reading:ENDS_KEPT_MAX": (1,),
     "bmq_proxy.lanes.stale_commits:OWNERS_AT_ONCE": (1,),
+    "bmq_proxy.ordered_names:LOOKED_AT_PER_TURN": (1, 2),
     "bmq_proxy.producer_ids:BLOCK_SIZE": (1, 2),
     "bmq_proxy.proofs:INLINE_RECORDS_MAX": (1,),
     "bmq_proxy.proofs:INLINE_COMPRESSED_BYTES_MAX": (10,),

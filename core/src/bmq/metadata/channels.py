@@ -55,11 +55,6 @@ def channel_names(image: Image) -> Iterator[str]:
     return (name for kind, name in image.configs if kind == _CHANNEL)
 
 
-def channels(image: Image) -> Iterator[StoredChannel]:
-    """All of them, in no order."""
-    return (found for name in channel_names(image) if (found := channel(image, name)) is not None)
-
-
 def revision(image: Image) -> int:
     """The number of the last change of any channel, deletions included; 0: there never was one."""
     return int(image.configs.get(_ALL, {}).get(_REVISION, "0"))

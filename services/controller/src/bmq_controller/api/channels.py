@@ -6,16 +6,17 @@ import msgspec
 from fastapi import FastAPI, Query, Response
 
 from bmq.errors import InvalidTopicName, UnknownChannel
-from bmq.metadata.channels import StoredChannel, channel, channel_names, channels
+from bmq.metadata.channels import StoredChannel, channel, channel_names
 from bmq.metadata.image import Image
 from bmq.naming.channels import check_channel_name
 from bmq.naming.names import check_topic_name
 from bmq_controller.api.channel_models import ChannelAsked, ChannelChanges, ChannelView, NewChannelAsked
 from bmq_controller.api.channel_watch import WAIT_S_MAX, WATCH_PATH, encode_changes
+from bmq_controller.api.lists import listed
 from bmq_controller.api.paging import Continue, Limit, Page, page
 from bmq_controller.api.parameters import CHANGED, MISSING, IfMatch, ValidateOnly
 from bmq_controller.api.problems import Refused
-from bmq_controller.api.sources import ApiSources
+from bmq_controller.api.sources import ApiSources, in_thread
 from bmq_controller.api.versions import channel_version, etag, holds
 from bmq_controller.machine.channels import find_channel
 from bmq_resources.channel import ChannelSpec, topics_of
@@ -24,11 +25,19 @@ from bmq_resources.channel import ChannelSpec, topics_of
 def add_to(app: FastAPI, sources: ApiSources) -> None:
     """Adds the requests that list, show, create, change, delete and watch channels."""
 
-    @app.get("/v1/channels", tags=["channels"])
-    async def list_channels(limit: Limit = 100, after: Continue = None) -> Page[ChannelView]:
+    @app.get("/v1/channels", tags=["channels"], response_model=Page[ChannelView])
+    async def list_channels(limit: Limit = 100, after: Continue = None) -> Response:
         """Channels by name."""
-        return page(
-            channels(sources.image), key=lambda one: (one.name,), view=_view, limit=limit, after=after, kind="channels"
+        image = sources.image
+        return await listed(
+            lambda: page(
+                channel_names(image),
+                key=lambda name: (name,),
+                view=lambda name: _encoded(find_channel(image, name)),
+                limit=limit,
+                after=after,
+                kind="channels",
+            )
         )
 
     @app.post("/v1/channels", tags=["channels"], status_code=201)
@@ -84,7 +93,8 @@ def add_to(app: FastAPI, sources: ApiSources) -> None:
         """
         image = sources.image
         return Response(
-            encode_changes(image, frozenset(channel_names(image)), complete=True), media_type="application/json"
+            await in_thread(lambda: encode_changes(image, frozenset(channel_names(image)), complete=True)),
+            media_type="application/json",
         )
 
 
@@ -126,4 +136,16 @@ def _view(found: StoredChannel) -> ChannelView:
         version=channel_version(found),
         created_ms=found.created_ms,
         spec=msgspec.json.decode(found.spec),
+    )
+
+
+def _encoded(found: StoredChannel) -> bytes:
+    """The view as JSON; what it is to be, as it is stored."""
+    return msgspec.json.encode(
+        {
+            "name": found.name,
+            "version": channel_version(found),
+            "created_ms": found.created_ms,
+            "spec": msgspec.Raw(found.spec.encode()),
+        }
     )

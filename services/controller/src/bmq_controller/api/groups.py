@@ -7,8 +7,9 @@ from fastapi import FastAPI, Response
 from bmq.fairness.turns import Places
 from bmq.naming.lanes import lane_group
 from bmq_controller.api.coordinators import GroupOffset, delete_group, describe_group, fields_of, list_groups
+from bmq_controller.api.lists import listed
 from bmq_controller.api.models import GroupOffsetView, GroupSummary, GroupView, MemberView
-from bmq_controller.api.paging import LIMIT_MAX, Continue, Limit, Page, page
+from bmq_controller.api.paging import LIMIT_MAX, Continue, Limit, Page, as_json, page
 from bmq_controller.api.parameters import MISSING, Address, InLane
 from bmq_controller.api.sources import ApiSources, in_thread
 
@@ -21,12 +22,19 @@ def add_to(app: FastAPI, sources: ApiSources) -> None:
     """Adds the requests that list, show and delete consumer groups."""
     at_once = Places(GROUPS_AT_ONCE, leaving=True)
 
-    @app.get("/v1/groups", tags=["groups"])
-    async def get_groups(limit: Limit = 100, after: Continue = None, lane: InLane = "") -> Page[GroupSummary]:
+    @app.get("/v1/groups", tags=["groups"], response_model=Page[GroupSummary])
+    async def get_groups(limit: Limit = 100, after: Continue = None, lane: InLane = "") -> Response:
         """Consumer groups by name. A lane's group is called :LANE#NUMBER:GROUP here."""
-        found = [one for one in await list_groups(sources) if _lane_of(one["group_id"]) == lane]
-        return page(
-            found, key=lambda one: (str(one["group_id"]),), view=_summary, limit=limit, after=after, kind="groups"
+        found = await list_groups(sources)
+        return await listed(
+            lambda: page(
+                (one for one in found if _lane_of(one["group_id"]) == lane),
+                key=lambda one: (str(one["group_id"]),),
+                view=as_json(_summary),
+                limit=limit,
+                after=after,
+                kind="groups",
+            )
         )
 
     @app.get("/v1/groups/{group_id:path}", tags=["groups"], responses=MISSING, response_model=GroupView)

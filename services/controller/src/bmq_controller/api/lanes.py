@@ -1,6 +1,6 @@
 """`/v1/lanes`: list, get, create, change, delete."""
 
-from collections import Counter
+from collections import Counter, defaultdict
 
 from fastapi import FastAPI, Response
 
@@ -8,8 +8,10 @@ from bmq.errors import UnknownLane
 from bmq.metadata.image import Image, Lane
 from bmq.metadata.records import LaneQuota
 from bmq.naming.lanes import lane_of
+from bmq.values import NodeId
 from bmq_controller.api.lane_models import BaseReadsView, LaneAsked, LaneView, NewLaneAsked, QuotaView
-from bmq_controller.api.paging import Continue, Limit, Page, page
+from bmq_controller.api.lists import listed
+from bmq_controller.api.paging import Continue, Limit, Page, as_json, page
 from bmq_controller.api.parameters import CHANGED, MISSING, IfMatch
 from bmq_controller.api.sources import ApiSources, in_thread
 from bmq_controller.api.versions import etag, holds, lane_version
@@ -21,18 +23,19 @@ _BYTES_PER_SECOND = 1_048_576
 def add_to(app: FastAPI, sources: ApiSources) -> None:
     """Adds the requests that list, show, create, change and delete lanes."""
 
-    @app.get("/v1/lanes", tags=["lanes"])
-    async def list_lanes(limit: Limit = 100, after: Continue = None) -> Page[LaneView]:
+    @app.get("/v1/lanes", tags=["lanes"], response_model=Page[LaneView])
+    async def list_lanes(limit: Limit = 100, after: Continue = None) -> Response:
         """Lanes by name."""
         image = sources.image
-        counts = await in_thread(lambda: _topic_counts(image))
-        return page(
-            image.lanes.values(),
-            key=lambda lane: (lane.name,),
-            view=lambda lane: _view(image, lane, counts[lane.name]),
-            limit=limit,
-            after=after,
-            kind="lanes",
+        return await listed(
+            lambda: page(
+                image.lanes.values(),
+                key=lambda lane: (lane.name,),
+                view=as_json(_Counted(image).view),
+                limit=limit,
+                after=after,
+                kind="lanes",
+            )
         )
 
     @app.post("/v1/lanes", tags=["lanes"], status_code=201)
@@ -97,45 +100,50 @@ def _version(image: Image, name: str) -> str | None:
     return None if lane is None else lane_version(lane)
 
 
-def _topic_counts(image: Image) -> Counter[str]:
-    return Counter(map(lane_of, image.topic_ids))
-
-
 async def _shown(sources: ApiSources, name: str, response: Response) -> LaneView:
     image = sources.image
     lane = find(image, name)
-    counts = await in_thread(lambda: _topic_counts(image))
-    view = _view(image, lane, counts[name])
+    view = await in_thread(lambda: _Counted(image).view(lane))
     response.headers["ETag"] = etag(view.version)
     return view
 
 
-def _view(image: Image, lane: Lane, topics: int) -> LaneView:
-    return LaneView(
-        name=lane.name,
-        number=lane.number,
-        version=lane_version(lane),
-        created_ms=lane.created_ms,
-        expires_ms=lane.expires_ms,
-        ttl_seconds=lane.ttl_s,
-        own_brokers=lane.own_brokers,
-        pool=pool_of_lane(lane.name) if lane.own_brokers else "",
-        reads_base=BaseReadsView(
-            enabled=bool(lane.reads_base),
-            topics=list(lane.reads_base) or ["*"],
-            bytes_per_second=lane.reads_base_bytes_per_s or _BYTES_PER_SECOND,
-        ),
-        fallback="base" if lane.falls_back else "none",
-        parent=lane.parent,
-        quota=QuotaView(
-            write_bytes_per_second=lane.quota.write_bytes_per_s,
-            read_bytes_per_second=lane.quota.read_bytes_per_s,
-            partitions=lane.quota.partitions,
-            storage_bytes=lane.quota.storage_bytes,
-        ),
-        topics=topics,
-        partitions=image.lane_partitions.get(lane.name, 0),
-        proxies=sorted(
-            node.node_id for node in image.nodes.values() if node.lane == lane.name and "proxy" in node.roles
-        ),
-    )
+class _Counted:
+    """What lanes have at one moment. Counted in a thread: that looks at every topic, and at every node once."""
+
+    def __init__(self, image: Image) -> None:
+        self._image = image
+        self._topics = Counter(map(lane_of, image.topic_ids))
+        self._proxies: defaultdict[str, list[NodeId]] = defaultdict(list)
+        for node in image.nodes.values():
+            if "proxy" in node.roles:
+                self._proxies[node.lane].append(node.node_id)
+
+    def view(self, lane: Lane) -> LaneView:
+        """One of them, as it is shown."""
+        return LaneView(
+            name=lane.name,
+            number=lane.number,
+            version=lane_version(lane),
+            created_ms=lane.created_ms,
+            expires_ms=lane.expires_ms,
+            ttl_seconds=lane.ttl_s,
+            own_brokers=lane.own_brokers,
+            pool=pool_of_lane(lane.name) if lane.own_brokers else "",
+            reads_base=BaseReadsView(
+                enabled=bool(lane.reads_base),
+                topics=list(lane.reads_base) or ["*"],
+                bytes_per_second=lane.reads_base_bytes_per_s or _BYTES_PER_SECOND,
+            ),
+            fallback="base" if lane.falls_back else "none",
+            parent=lane.parent,
+            quota=QuotaView(
+                write_bytes_per_second=lane.quota.write_bytes_per_s,
+                read_bytes_per_second=lane.quota.read_bytes_per_s,
+                partitions=lane.quota.partitions,
+                storage_bytes=lane.quota.storage_bytes,
+            ),
+            topics=self._topics[lane.name],
+            partitions=self._image.lane_partitions.get(lane.name, 0),
+            proxies=sorted(self._proxies.get(lane.name, ())),
+        )

@@ -10,8 +10,9 @@ from bmq.config.topic_config import pool_of
 from bmq.metadata.image import Image, Topic
 from bmq.roles.admin import AdminRequest
 from bmq.values import NODE_ID_MAX, NodeId
+from bmq_controller.api.lists import listed
 from bmq_controller.api.node_models import NodeView
-from bmq_controller.api.paging import Continue, Limit, Page, page
+from bmq_controller.api.paging import Continue, Limit, Page, as_json, page
 from bmq_controller.api.parameters import CHANGED, MISSING, IfMatch, Responses
 from bmq_controller.api.problems import Refused
 from bmq_controller.api.sources import ApiSources, in_thread
@@ -102,18 +103,22 @@ def _address(host: str, port: int) -> str:
 def add_to(app: FastAPI, sources: ApiSources) -> None:
     """Adds the requests that show nodes, and drain, cordon and uncordon them."""
 
-    @app.get("/v1/nodes", tags=["nodes"])
-    async def list_nodes(limit: Limit = 100, after: Continue = None) -> Page[NodeView]:
+    @app.get("/v1/nodes", tags=["nodes"], response_model=Page[NodeView])
+    async def list_nodes(limit: Limit = 100, after: Continue = None) -> Response:
         """Nodes by their number: those that are registered, and those that are cordoned and not there."""
         seen = _Seen(sources.leader(), sources.image)
         known = {*seen.image.nodes, *seen.image.cordoned}
 
-        def listed() -> Page[NodeView]:
-            return page(
-                known, key=lambda node_id: (node_id,), view=seen.counted().view, limit=limit, after=after, kind="nodes"
+        return await listed(
+            lambda: page(
+                known,
+                key=lambda node_id: (node_id,),
+                view=as_json(seen.counted().view),
+                limit=limit,
+                after=after,
+                kind="nodes",
             )
-
-        return await in_thread(listed)
+        )
 
     @app.get("/v1/nodes/{node_id}", tags=["nodes"], responses=MISSING)
     async def get_node(node_id: Number, response: Response) -> NodeView:

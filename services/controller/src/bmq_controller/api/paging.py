@@ -1,4 +1,4 @@
-"""Pages of lists: a limit, and a token that says where the next page begins. Pure.
+"""Pages of lists: a limit of items and one of bytes, and a token that says where the next page begins. Pure.
 
 The token holds the last item's sorting key, so that items that come and go in between neither repeat nor hide others.
 """
@@ -17,6 +17,9 @@ from bmq_controller.api.problems import Refused
 
 LIMIT_DEFAULT: Final = 100
 LIMIT_MAX: Final = 1_000
+PAGE_BYTES_MAX: Final = 512 << 10
+"""What the items of a page have as JSON; one that has more is a page by itself. As many as one address may ask for at a
+time are within its part of large answers (`front`), so none is made in vain."""
 
 T = TypeVar("T")
 R = TypeVar("R")
@@ -43,8 +46,8 @@ class Page(BaseModel, Generic[R]):
 def page(
     items: Iterable[T], *, key: Callable[[T], Key], view: Callable[[T], R], limit: int, after: str | None, kind: str
 ) -> Page[R]:
-    """The `limit` items of the lowest keys above the token's. `kind` names the list: tokens of others are refused.
-    O(items).
+    """The `limit` items of the lowest keys above the token's; fewer where their views are JSON of more than
+    PAGE_BYTES_MAX. `kind` names the list: tokens of others are refused. O(items).
     """
     start = None if after is None else _decoded(after, kind)
     try:
@@ -77,10 +80,37 @@ def ordered_page(
     return _made(found, key=key, view=view, limit=limit, kind=kind)
 
 
+def numbered_page(count: int, *, view: Callable[[int], R], limit: int, after: str | None, kind: str) -> Page[R]:
+    """The same of the numbers from 0 on, of which none is looked at that is not on the page."""
+
+    def above(start: Key | None) -> range:
+        (last,) = (-1,) if start is None else start
+        return range(last + 1, count)
+
+    return ordered_page(above, key=lambda number: (number,), view=view, limit=limit, after=after, kind=kind)
+
+
+def as_json(view: Callable[[T], BaseModel]) -> Callable[[T], bytes]:
+    """What `view` shows, as JSON: a page of it is bounded by its bytes."""
+    return lambda item: view(item).model_dump_json(by_alias=True).encode()
+
+
+def encode_page(listed: Page[bytes]) -> bytes:
+    """A page of JSON, as JSON."""
+    return b'{"items":[%b],"continue":%b}' % (b",".join(listed.items), msgspec.json.encode(listed.next_token))
+
+
 def _made(found: list[T], *, key: Callable[[T], Key], view: Callable[[T], R], limit: int, kind: str) -> Page[R]:
-    more = len(found) > limit
-    token = _encoded(kind, key(found[limit - 1])) if more else None
-    return Page(items=[view(item) for item in found[:limit]], next_token=token)
+    items: list[R] = []
+    size_bytes = 0
+    for item in found[:limit]:
+        shown = view(item)
+        size_bytes += len(shown) if isinstance(shown, bytes) else 0
+        if items and size_bytes > PAGE_BYTES_MAX:
+            break
+        items.append(shown)
+    more = len(found) > len(items)
+    return Page(items=items, next_token=_encoded(kind, key(found[len(items) - 1])) if more else None)
 
 
 def _encoded(kind: str, key: Key) -> str:

@@ -10,8 +10,9 @@ from fastapi import FastAPI, Path, Query, Response
 from bmq.errors import UnknownTopic
 from bmq.metadata.image import Image
 from bmq.values import NO_NODE, NodeId, TopicId, TopicPartition
+from bmq_controller.api.lists import listed
 from bmq_controller.api.node_models import BusyPartition, LoadView, MoveAsked, PlacementView, RangeView, ShareOfLoad
-from bmq_controller.api.paging import LIMIT_MAX, Continue, Key, Limit, Page, ordered_page
+from bmq_controller.api.paging import LIMIT_MAX, Continue, Key, Limit, Page, as_json, ordered_page
 from bmq_controller.api.parameters import CHANGED, MISSING, IfMatch, Responses
 from bmq_controller.api.sources import ApiSources, in_thread
 from bmq_controller.api.topics import find
@@ -26,32 +27,32 @@ MOVED: Final[Responses] = {**CHANGED, 429: {"description": "It was moved too oft
 def add_to(app: FastAPI, sources: ApiSources) -> None:
     """Adds the requests that show partitions with their owners, move them, and show who takes how much."""
 
-    @app.get("/v1/placement", tags=["placement"], responses=MISSING)
+    @app.get("/v1/placement", tags=["placement"], responses=MISSING, response_model=Page[PlacementView])
     async def list_placement(
         limit: Limit = 100,
         after: Continue = None,
         topic: Annotated[str | None, Query(description="Only of this topic")] = None,
         node: Annotated[int | None, Query(description="Only what this node owns; -1: what nobody owns")] = None,
         moving: Annotated[bool, Query(description="Only what is being moved")] = False,
-    ) -> Page[PlacementView]:
+    ) -> Response:
         """Partitions by topic and number, with their owners."""
         leader, image = sources.leader(), sources.image
         if topic is not None:
             find(image, topic)
         loads = leader.loads_later()
 
-        def listed() -> Page[PlacementView]:
+        def chosen() -> Page[bytes]:
             known = loads()
             return ordered_page(
                 lambda start: selected(image, start, topic=topic, node=node, moving=moving),
                 key=lambda tp: (image.topics[tp.topic_id].name, tp.partition),
-                view=lambda tp: _view(image, tp, known.get(tp, 0.0)),
+                view=as_json(lambda tp: _view(image, tp, known.get(tp, 0.0))),
                 limit=limit,
                 after=after,
                 kind="placement",
             )
 
-        return await in_thread(listed)
+        return await listed(chosen)
 
     @app.get("/v1/placement/{topic}/{partition}", tags=["placement"], responses=MISSING)
     async def get_placement(topic: str, partition: Index, response: Response) -> PlacementView:

@@ -6,7 +6,7 @@ from typing import Any, Final
 from bmq_controller.api.app import build_api
 from bmq_controller.api.asgi import BODY_BYTES_MAX
 from bmq_controller.api.front import FAILED_FROM, REQUESTS_AT_ONCE, REQUESTS_PER_ADDRESS, SLOW_S
-from bmq_controller.api.paging import LIMIT_DEFAULT, LIMIT_MAX
+from bmq_controller.api.paging import LIMIT_DEFAULT, LIMIT_MAX, PAGE_BYTES_MAX
 from bmq_controller.api.request_ids import LENGTH_MAX
 
 _METHODS: Final = ("get", "post", "put", "patch", "delete")
@@ -60,8 +60,8 @@ the node does not know any more what changed since, or where that is more than a
 
 ## Pages
 
-A list is `{{"items": […], "continue": "…"}}`. `limit` is {LIMIT_DEFAULT} unless given, {LIMIT_MAX} at most. Where `continue` is not null there is
-more: the same request with `continue=…` goes on after the last item. Items that come or go in between neither repeat nor hide others.
+A list is `{{"items": […], "continue": "…"}}`. `limit` is {LIMIT_DEFAULT} unless given, {LIMIT_MAX} at most. A page has fewer
+where its items have more than {PAGE_BYTES_MAX >> 10} KiB, and one at least. Where `continue` is not null there is more, however many there were: the same request with `continue=…` goes on after the last item. Items that come or go in between neither repeat nor hide others.
 
 ## Request ids
 

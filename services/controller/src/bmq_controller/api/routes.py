@@ -18,7 +18,7 @@ from bmq.naming.names import is_internal
 from bmq.values import TopicPartition
 from bmq_controller.api.coordinators import topic_consumers
 from bmq_controller.api.lanes import find
-from bmq_controller.api.paging import Continue, Page, page
+from bmq_controller.api.paging import Continue, Page, numbered_page, page
 from bmq_controller.api.parameters import MISSING
 from bmq_controller.api.route_models import (
     ConsumersView,
@@ -132,7 +132,7 @@ def _indexes(route: Route, *, limit: int, after: str | None, partition: int | No
             raise UnknownTopic(f"it has {count} partitions, from 0 on: name one of them")
         return Page(items=[partition])
     kind = f"partitions of {route.name} in {route.lane_name}"
-    return page(range(count), key=lambda at: (at,), view=lambda at: at, limit=limit, after=after, kind=kind)
+    return numbered_page(count, view=lambda at: at, limit=limit, after=after, kind=kind)
 
 
 async def _consumers(sources: ApiSources, topic: str, routes: Sequence[Route]) -> dict[str, Consumers]:

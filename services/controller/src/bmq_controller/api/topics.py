@@ -13,31 +13,32 @@ from bmq.roles.controller import NewTopic
 from bmq.values import TopicPartition
 from bmq_controller.api.configs import config_text
 from bmq_controller.api.coordinators import partition_statuses
+from bmq_controller.api.lists import listed
 from bmq_controller.api.models import NewTopicAsked, PartitionsAsked, PartitionView, TopicSummary, TopicView
-from bmq_controller.api.paging import Continue, Limit, Page, page
+from bmq_controller.api.paging import Continue, Limit, Page, as_json, numbered_page, page
 from bmq_controller.api.parameters import CHANGED, MISSING, IfMatch, InLane, ValidateOnly
-from bmq_controller.api.sources import ApiSources, in_thread
+from bmq_controller.api.sources import ApiSources
 from bmq_controller.api.versions import etag, holds, topic_version
 
 
 def add_to(app: FastAPI, sources: ApiSources) -> None:
     """Adds the requests that list, show, create and delete topics, and list and add partitions."""
 
-    @app.get("/v1/topics", tags=["topics"])
+    @app.get("/v1/topics", tags=["topics"], response_model=Page[TopicSummary])
     async def list_topics(
         limit: Limit = 100,
         after: Continue = None,
         prefix: Annotated[str, Query(description="Only names that begin so")] = "",
         lane: InLane = "",
-    ) -> Page[TopicSummary]:
+    ) -> Response:
         """Topics by name, internal ones too. A lane's topic has the name LANE:NAME here."""
         image = sources.image
         stored_prefix = overlay_name(lane, prefix)
-        return await in_thread(
+        return await listed(
             lambda: page(
                 (name for name in image.topic_ids if lane_of(name) == lane and name.startswith(stored_prefix)),
                 key=lambda name: (name,),
-                view=lambda name: _summary(find(image, name)),
+                view=as_json(lambda name: _summary(find(image, name))),
                 limit=limit,
                 after=after,
                 kind="topics",
@@ -85,9 +86,8 @@ def add_to(app: FastAPI, sources: ApiSources) -> None:
     async def list_partitions(name: str, limit: Limit = 100, after: Continue = None) -> Page[PartitionView]:
         """A topic's partitions, with the offsets and sizes that their owners tell."""
         topic = find(sources.image, name)
-        views = page(
-            range(len(topic.partitions)),
-            key=lambda index: (index,),
+        views = numbered_page(
+            len(topic.partitions),
             view=lambda index: PartitionView(
                 partition=index,
                 owner=topic.partitions[index].node_id,

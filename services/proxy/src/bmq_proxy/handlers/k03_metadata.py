@@ -193,7 +193,7 @@ def route(proxy: Proxy) -> Route:
         async with bulk.building(call, all_partitions.of(image) if asked is None else _elements(asked)):
             if asked is None:
                 image = proxy.image
-                asked = list(image.topics.values())
+                asked = [topic async for topic in bulk.paced(call, image.topics.values())]
             elif image.topics is not proxy.image.topics:  # it may have waited
                 image = proxy.image
                 asked = await _asked(bulk, image, call, request)

@@ -2,11 +2,12 @@
 not known.
 """
 
+from collections.abc import AsyncIterator, Iterable
 from functools import partial
 from typing import Any
 
 from bmq.errors import BmqError
-from bmq.metadata.image import Topic
+from bmq.metadata.image import Image, Topic
 from bmq.roles.owner import Owner, PartitionStatus
 from bmq.values import TopicPartition
 from bmq.wire.apis import ApiKey
@@ -30,31 +31,36 @@ async def handle(proxy: Proxy, call: Call, request: Message) -> Reply:
     out.
     """
     if request.topics is None:
-        await proxy.bulk.turn(call)  # to look at all topics
-        count = sum(len(topic.partitions) for topic in proxy.image.topics.values())
+        count = 0
+        await proxy.bulk.turn(call)
+        async for topic in proxy.bulk.paced(call, proxy.image.topics.values()):
+            count += len(topic.partitions)
     else:
         count = sum(len(one.partitions) for one in request.topics)
     await proxy.bulk.built(call, count)  # before there is a list of them
-    image = proxy.image
-    if request.topics is None:
-        wanted = [(topic, index) for topic in image.topics.values() for index in range(len(topic.partitions))]
-    else:
-        asked = [(image.topic(one.topic), one.partitions) for one in request.topics]
-        wanted = [
-            (topic, index)
-            for topic, indexes in asked
-            if topic is not None
-            for index in indexes
-            if 0 <= index < len(topic.partitions)
-        ]
+    image, wanted = proxy.image, list[tuple[Topic, int]]()
     proxies = proxies_of(proxy, image, call, in_zone=False)
-    paced = proxy.bulk.paced(call, wanted)
-    wanted = [
-        (topic, index)
-        async for topic, index in paced
-        if stands_for(proxy, proxies, TopicPartition(topic.topic_id, index))
-    ]
+    pace = proxy.bulk.pace(call)
+    async for topic, indexes in _asked(proxy, call, image, request):
+        for index in indexes:
+            await pace.step()
+            if stands_for(proxy, proxies, TopicPartition(topic.topic_id, index)):
+                wanted.append((topic, index))
     return {"error_code": 0, "results": [await _described(proxy, call, wanted)]}
+
+
+async def _asked(
+    proxy: Proxy, call: Call, image: Image, request: Message
+) -> AsyncIterator[tuple[Topic, Iterable[int]]]:
+    """Topics that there are, and which partitions of each that it has: in turns, as a lane finds them one by one."""
+    if request.topics is None:
+        async for topic in proxy.bulk.paced(call, image.topics.values()):
+            yield topic, range(len(topic.partitions))
+        return
+    async for one in proxy.bulk.paced(call, request.topics):
+        found = image.topic(one.topic)
+        if found is not None:
+            yield found, [index for index in one.partitions if 0 <= index < len(found.partitions)]
 
 
 async def _described(proxy: Proxy, call: Call, wanted: list[tuple[Topic, int]]) -> dict[str, Any]:

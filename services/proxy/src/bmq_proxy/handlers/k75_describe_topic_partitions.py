@@ -12,7 +12,7 @@ from bmq.wire.message import Message
 from bmq_proxy.api import Reply, Route, plain
 from bmq_proxy.authorized import NOT_ASKED, ON_TOPIC
 from bmq_proxy.calls import Call
-from bmq_proxy.ordered_names import OrderedNames
+from bmq_proxy.ordered_names import OrderedNames, listed_page
 from bmq_proxy.proxy import Proxy
 from bmq_proxy.spreading import Proxies
 from bmq_proxy.topics import described_partition, described_topic, find_topic, proxies_of
@@ -31,10 +31,12 @@ def route(proxy: Proxy) -> Route:
 async def handle(proxy: Proxy, ordered: OrderedNames, call: Call, request: Message) -> Reply:
     """Goes on at the cursor, which names the first topic and partition that the last answer had no room for."""
     left = min(max(request.response_partition_limit, 1), PARTITIONS_MAX)
-    await proxy.bulk.built(call, len(request.topics) + _partitions(proxy.image, request, left) * _PARTITION_COUNTS)
-    await proxy.bulk.turn(call)  # to put names in order
+    seen, names = await _names(proxy, ordered, call, request, left)
+    count = await _partitions(proxy, call, seen, names, left)
+    await proxy.bulk.built(call, len(request.topics) + count * _PARTITION_COUNTS)
     image, cursor = proxy.image, request.cursor
-    names = _names(image, ordered, request, left)
+    if image.topic_ids is not seen.topic_ids:  # topics came or went while it waited
+        image, names = await _names(proxy, ordered, call, request, left)
     proxies = proxies_of(proxy, image, call)
     first = 0 if cursor is None or not names or names[0] != cursor.topic_name else cursor.partition_index
     topics: list[dict[str, Any]] = []
@@ -52,25 +54,29 @@ async def handle(proxy: Proxy, ordered: OrderedNames, call: Call, request: Messa
     return {"topics": topics, "next_cursor": None}
 
 
-def _partitions(image: Image, request: Message, at_most: int) -> int:
-    """How many there are of what is asked for, all pages together; it stops counting at what one page has."""
-    asked = (image.topic(one.name) for one in request.topics) if request.topics else image.topics.values()
+async def _partitions(proxy: Proxy, call: Call, image: Image, names: Sequence[str], at_most: int) -> int:
+    """How many these topics have; it stops counting at what one page has."""
     count = 0
-    for topic in asked:
+    async for name in proxy.bulk.paced(call, names):
+        topic = image.topic(name)
         count += 0 if topic is None else len(topic.partitions)
         if count >= at_most:
             return at_most
     return count
 
 
-def _names(image: Image, ordered: OrderedNames, request: Message, at_most: int) -> Sequence[str]:
+async def _names(
+    proxy: Proxy, ordered: OrderedNames, call: Call, request: Message, at_most: int
+) -> tuple[Image, Sequence[str]]:
     """In order, from the cursor's on: all that are named, or as many of all that there are as one page can have, and
-    the next.
+    the next; and the image in which. It begins in a turn of its own.
     """
-    start = "" if request.cursor is None else request.cursor.topic_name
+    await proxy.bulk.turn(call)
+    image, start = proxy.image, "" if request.cursor is None else request.cursor.topic_name
     if request.topics:
-        return sorted({topic.name for topic in request.topics if topic.name >= start})
-    return ordered.page(image.topic_ids, start=start, count=at_most + 1)
+        return image, sorted({topic.name for topic in request.topics if topic.name >= start})
+    turn = partial(proxy.bulk.turn, call)
+    return image, await listed_page(ordered, image.topic_ids, start=start, count=at_most + 1, turn=turn)
 
 
 def _described(proxies: Proxies, image: Image, name: str, first: int, left: int) -> tuple[dict[str, Any], int | None]:

@@ -7,19 +7,20 @@ NAMES_KEPT_MAX says, and the ids of the topics of lanes that others are nested i
 
 from collections import OrderedDict
 from collections.abc import Mapping, Sequence
-from typing import Final, Protocol
+from typing import Any, Final, Protocol
 
 from bmq.metadata.image import Image, PartitionMeta, Topic
 from bmq.metadata.shared_map import SharedMap, Successor, changed, differences
 from bmq.naming.lanes import BASE, id_end, lane_of, matches, name_in_lane
 from bmq.naming.names import is_internal
 from bmq.values import LeaderEpoch, TopicId
+from bmq_proxy.ordered_names import OrderedNames
 
 NAMES_KEPT_MAX: Final = 500_000
 """Names that are remembered as matched with patterns, all lanes together; beyond it they are matched anew when they are
 listed."""
 _EVERYTHING: Final = "*"
-_NO_NAMES: Final[Mapping[str, TopicId]] = {}
+_NO_NAMES: Final = SharedMap[str, TopicId]()
 
 
 class Names:
@@ -69,7 +70,7 @@ class Names:
                 lanes.pop(lane)
         return lanes.version()
 
-    def of(self, lane: str) -> Mapping[str, TopicId]:
+    def of(self, lane: str) -> SharedMap[str, TopicId]:
         """A lane's own topics, as its clients call them; the base's."""
         return self._lanes.get(lane, _NO_NAMES) if lane else self.base
 
@@ -97,7 +98,17 @@ class Names:
         """Which of the base's names (and perhaps internal ones) patterns cover."""
         if _EVERYTHING in globs:
             return self.base
-        return self._covered.by(globs, self.base) if globs else {}
+        return self._covered.by(globs, self.base)[0] if globs else {}
+
+    def in_order(self, globs: tuple[str, ...]) -> tuple[SharedMap[str, Any], OrderedNames] | None:
+        """Among which of the base's names those are that patterns cover, with their order: all of them, where what
+        these cover is not remembered and there is no room for it. None: they cover nothing.
+        """
+        if not globs:
+            return None
+        if _EVERYTHING in globs or not self._covered.has_room(globs, self.base):
+            return self.base, self._covered.order
+        return self._covered.by(globs, self.base)
 
 
 def _by_end_after(
@@ -143,18 +154,28 @@ class ByLane:
         self._lookers = [looker for looker in self._lookers if looker.let_go(image)]
 
 
+_Kept = tuple[Mapping[str, TopicId], SharedMap[str, bool], OrderedNames]
+"""What was matched, and what of it is covered, with its order."""
+
+
 class _Covered:
     """What patterns cover, with the names that it was looked for in: of others than those only what is new is
     matched.
     """
 
     def __init__(self) -> None:
-        self._kept: OrderedDict[tuple[str, ...], tuple[Mapping[str, TopicId], SharedMap[str, None]]] = OrderedDict()
+        self._kept: OrderedDict[tuple[str, ...], _Kept] = OrderedDict()
         self._names = 0
+        self.order: Final = OrderedNames()
+        """That of all the base's names, for every lane."""
 
-    def by(self, globs: tuple[str, ...], base: Mapping[str, TopicId]) -> Mapping[str, object]:
-        """The names in `base` that they cover."""
-        seen_in, found = self._kept.pop(globs, (SharedMap(), SharedMap()))
+    def has_room(self, globs: tuple[str, ...], base: Mapping[str, TopicId]) -> bool:
+        """Whether what they cover is remembered, or can be without another's being forgotten."""
+        return globs in self._kept or self._names + len(base) <= NAMES_KEPT_MAX
+
+    def by(self, globs: tuple[str, ...], base: Mapping[str, TopicId]) -> tuple[SharedMap[str, bool], OrderedNames]:
+        """The names in `base` that they cover, each with True, and their order."""
+        seen_in, found, order = self._kept.pop(globs, (SharedMap(), SharedMap(), OrderedNames()))
         self._names -= len(seen_in)
         if seen_in is not base:
             # As long as one looks at an image, what was seen in it stays as it was.
@@ -163,11 +184,11 @@ class _Covered:
                 after.pop(name)
             for name, before, _ in changes.changed:
                 if before is None and not is_internal(name) and matches(name, globs):
-                    after[name] = None
+                    after[name] = True
             found = after.version()
-        self._kept[globs] = base, found
+        self._kept[globs] = base, found, order
         self._names += len(base)
         while self._names > NAMES_KEPT_MAX and len(self._kept) > 1:
-            _, (names, _) = self._kept.popitem(last=False)
+            _, (names, _, _) = self._kept.popitem(last=False)
             self._names -= len(names)
-        return found
+        return found, order

@@ -8,7 +8,7 @@ and are in no list.
 
 from collections.abc import Callable, Iterator, Mapping, ValuesView
 from dataclasses import replace
-from typing import Final
+from typing import Any, Final
 
 from bmq.config.topic_config import POOL, first_offset_of, overlay_first_offset
 from bmq.metadata.image import Image, Lane, PartitionMeta, Topic
@@ -18,6 +18,7 @@ from bmq.naming.names import is_internal
 from bmq.roles.controller import Metadata
 from bmq.values import TopicId
 from bmq_proxy.lanes.by_lane import ByLane, Names
+from bmq_proxy.ordered_names import LaidOver, OrderedNames
 
 
 class BaseView:
@@ -218,6 +219,14 @@ class _Seen:
             if name not in self._own and not is_internal(name):
                 yield name, base[name]
 
+    def in_order(self) -> tuple[SharedMap[str, Any], OrderedNames] | None:
+        """Among which names of the base those are that the lane may read, with their order. None: it reads none."""
+        return self._names.in_order(self._lane.reads_base)
+
+    def lists(self, name: str) -> bool:
+        """Whether the lane may read this one of the base, and has none of its own."""
+        return name not in self._own and not is_internal(name) and matches(name, self._lane.reads_base)
+
     def id_of(self, name: str) -> TopicId | None:
         """That of the base where the lane may read it; else the one that the first write will give it."""
         root = None if lane_of(name) or is_internal(name) else self.image.rooted_in(self._lane, name)
@@ -258,14 +267,27 @@ class _Seen:
         )
 
 
-class _TopicIds(Mapping[str, TopicId]):
+class _TopicIds(LaidOver):
     """More is found than is listed."""
 
     __slots__ = ("__weakref__", "_own", "_seen")
 
-    def __init__(self, own: Mapping[str, TopicId], seen: _Seen) -> None:
+    def __init__(self, own: SharedMap[str, TopicId], seen: _Seen) -> None:
         self._own = own
         self._seen = seen
+
+    @property
+    def own(self) -> SharedMap[str, TopicId]:
+        """The lane's topics."""
+        return self._own
+
+    def beneath(self) -> tuple[SharedMap[str, Any], OrderedNames] | None:
+        """Among which names of the base those are that are listed."""
+        return self._seen.in_order()
+
+    def lists(self, name: str) -> bool:
+        """Whether this one of the base is."""
+        return self._seen.lists(name)
 
     def __getitem__(self, name: str) -> TopicId:
         found = self._own.get(name) or self._seen.id_of(name)
