@@ -37,8 +37,6 @@ CODEC_MASK: Final = 0x07
 LOG_APPEND_TIME_BIT: Final = 0x08
 TRANSACTIONAL_BIT: Final = 0x10
 CONTROL_BIT: Final = 0x20
-PRODUCER_BITS: Final = CODEC_MASK | LOG_APPEND_TIME_BIT | TRANSACTIONAL_BIT | CONTROL_BIT
-"""The attributes that a client's batch may have at all; all others are unused, or set by compaction."""
 MAGIC: Final = 2
 NO_TIMESTAMP: Final = -1
 _OLD_MESSAGE_BYTES_MIN: Final = 14
