@@ -162,9 +162,9 @@ class OwnMemory:
     def has_room(self) -> bool:
         """Whether more may be read: `has_room_for`, asked some times for each request."""
         memory, address = self._memory, self._address
-        if address in memory._waits:
-            return False
-        return memory._held.get(address, 0) < OWN_SHARE * (memory.limit_bytes - memory._counted_bytes)
+        return address not in memory._waits and memory._held.get(address, 0) < OWN_SHARE * (
+            memory.limit_bytes - memory._counted_bytes
+        )
 
     def wait(self, room: Callable[[], None]) -> None:
         """Calls it, once, when there is room."""

@@ -40,10 +40,6 @@ class TimeOuts:
         self._queues: dict[int, _Queue] = {}
         """By their length, in ms. A client says it, so one that nothing is waited for in is forgotten."""
 
-    def __len__(self) -> int:
-        """How many are held, withdrawn or not."""
-        return sum(map(len, self._queues.values()))
-
     def add(self, after_ms: int, call: Callable[[], None]) -> TimeOut:
         """Calls it after so long, unless it is cancelled before."""
         queue = self._queues.get(after_ms)
@@ -63,9 +59,6 @@ class _Queue:
         self._times: deque[TimeOut] = deque()
         self._timer: asyncio.TimerHandle | None = None
         self._withdrawn = 0
-
-    def __len__(self) -> int:
-        return len(self._times)
 
     def add(self, at_s: float, call: Callable[[], None]) -> TimeOut:
         if self._timer is None:
