@@ -13,7 +13,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 
-from bmq_spark.batches.places import Places, each, from_json, place, to_json
+from bmq_spark.batches.places import Places, each, from_json, merged, place, to_json
 from bmq_spark.errors import JobStopped
 from bmq_spark.jobs.hadoop_files import HadoopFolder
 
@@ -194,12 +194,18 @@ def checkpoint_gone(uri: str) -> JobStopped:
 
 
 def agrees(planned: Planned | None, initial: Places, table: Places) -> bool:
-    """Whether a query may go on for a table at these places: where its newest batch ended, or where it began if it had
-    none.
+    """Whether a query may go on for a table at these places of what it reads: where its newest batch ended, or where it
+    began if it had none.
+
+    A query that has not seen a partition of the table is an older copy's: the number of its next batch is one that the
+    table has, of other records.
     """
     if planned is not None and not planned.finished:
         return False
-    for topic, partition, offset in each(initial if planned is None else planned.end):
+    known = merged(initial, planned.end if planned else {})
+    if any(place(known, topic, partition) is None for topic, partition, _ in each(table)):
+        return False
+    for topic, partition, offset in each(known):
         have = place(table, topic, partition)
         if have is None:
             have = place(initial, topic, partition) or 0
