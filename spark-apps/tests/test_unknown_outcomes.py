@@ -69,6 +69,21 @@ def test_a_catalog_that_never_answers_is_one_line_and_the_batch_comes_with_the_n
     assert offsets(cut_off, name) == [0]
 
 
+def test_a_catalog_that_is_gone_once_a_table_was_made_is_one_line_and_the_next_run_goes_on(
+    spark: SparkSession, before_catalog: CuttingProxy, cut_off: Opened
+) -> None:
+    name = cut_off.table("unsorted")
+    before_catalog.cut, before_catalog.times = 0, 100
+    before_catalog.chosen = lambda asked: b"add-sort-order" in asked
+    before_catalog.passes = False
+    with pytest.raises(JobStopped, match=r"table cutoff\.db\.unsorted: .*: see that the catalog runs") as stopped:
+        IcebergSink(spark, name, typing(), settings())
+    before_catalog.chosen, before_catalog.passes = lambda _: False, True
+    assert "\n" not in str(stopped.value)
+    IcebergSink(spark, name, typing(), settings()).add(batch(spark, 0, [Record(offset=0, value=b"v")]))
+    assert offsets(cut_off, name) == [0] and len(cut_off.load(name).sort_order().fields) == 3
+
+
 @pytest.mark.parametrize("times", [1, 20])
 @pytest.mark.parametrize("what", [b'"action":"add-snapshot"', b'"bmq.places-snapshot"'], ids=["staging", "the step"])
 def test_an_iceberg_batch_whose_commits_answer_is_cut_off_comes_once(
