@@ -105,6 +105,14 @@ def test_a_query_without_a_batch_whose_begin_was_cut_off_is_followed_by_another(
     assert not goes_on(query, {"orders": {0: 5}})
 
 
+def test_a_query_begins_in_no_folder_that_another_one_left(spark: SparkSession, tmp_path: Path) -> None:
+    """Whose notes were lost: Spark would go on by what lies there."""
+    query_with(spark, tmp_path, {})
+    (tmp_path / "0002" / "offsets").mkdir(parents=True)
+    begun = Checkpoint(HadoopFolder(spark, str(tmp_path)), table_id="one", table="t").begin(READS, {}, job_began={})
+    assert begun.uri.endswith("/0003") and begun.planned() is None
+
+
 def test_a_query_that_spark_has_written_nothing_of_goes_on(spark: SparkSession, tmp_path: Path) -> None:
     assert goes_on(query_with(spark, tmp_path, {}), {"orders": {0: 5}})
 

@@ -21,6 +21,7 @@ from bmq_spark.jobs.hadoop_files import HadoopFolder
 OWNER: Final = "bmq.json"
 _OF_SPARK: Final = frozenset(("metadata", "offsets", "commits"))
 _NOTES: Final = re.compile(r"[0-9]{4,9}\.json")
+_FOLDER: Final = re.compile(r"[0-9]{4,9}")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -87,7 +88,9 @@ class Checkpoint:
         last are deleted.
         """
         numbers = self._numbers()
-        number = max(numbers, default=0) + 1
+        # Spark would go on by what lies in a folder whose notes were lost.
+        folders = (int(name) for name in self._folder.names() if _FOLDER.fullmatch(name))
+        number = max((*numbers, *folders), default=0) + 1
         notes: dict[str, Any] = {
             "source": reads.source,
             "lane": reads.lane,
