@@ -1,10 +1,11 @@
 """A front that lets only those through to an Iceberg REST catalog who bring a token, and gives tokens for a client's
-credentials (OAuth2).
+credentials (OAuth2); and one that delivers twice.
 """
 
 import json
 import secrets
 from base64 import b64decode
+from collections.abc import Callable
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from threading import Thread
 from time import monotonic
@@ -62,7 +63,7 @@ class Front:
         kind, _, token = asked.headers.get("Authorization", "").partition(" ")
         if asked.path == TOKENS:
             status, content = self._give(body, b64decode(token).decode() if kind == "Basic" else "")
-        elif kind == "Bearer" and self._until_s.get(token, 0) > monotonic():
+        elif self._knows(kind, token):
             status, content = self._forward(asked, body)
         else:
             error = {
@@ -80,6 +81,9 @@ class Front:
         asked.end_headers()
         if asked.command != "HEAD":
             asked.wfile.write(content)
+
+    def _knows(self, kind: str, token: str) -> bool:
+        return kind == "Bearer" and self._until_s.get(token, 0) > monotonic()
 
     def _give(self, body: bytes, basic: str) -> tuple[int, bytes]:
         form = {key: values[0] for key, values in parse_qs(body.decode()).items()}
@@ -118,3 +122,29 @@ class Front:
                 return answer.status, answer.read()
         except HTTPError as error:
             return error.code, error.read()
+
+
+class DoublingFront(Front):
+    """Knows everybody, and delivers twice what a test chooses by its body, as a proxy does that heard no answer; the
+    second answer is the client's.
+    """
+
+    def __init__(self, catalog: str) -> None:
+        super().__init__(catalog)
+        self.chosen: Callable[[bytes], bool] = lambda _: False
+        self.times = 0
+        """So many more of them."""
+        self.doubled: list[int] = []
+        """The status of each such answer."""
+
+    def _knows(self, kind: str, token: str) -> bool:
+        return True
+
+    def _forward(self, asked: BaseHTTPRequestHandler, body: bytes) -> tuple[int, bytes]:
+        if self.times == 0 or not self.chosen(body):
+            return super()._forward(asked, body)
+        self.times -= 1
+        super()._forward(asked, body)
+        status, content = super()._forward(asked, body)
+        self.doubled.append(status)
+        return status, content

@@ -1,21 +1,47 @@
 """Spark's notes on a stream, as a full disk or a kill leaves them: half a file where one was begun."""
 
+import os
+from collections.abc import Mapping
 from pathlib import Path
 
 import pytest
 from pyspark.sql import SparkSession
 
+from bmq_spark.batches.places import Places
 from bmq_spark.errors import JobStopped
-from bmq_spark.jobs.checkpoint import Checkpoint, Reads
+from bmq_spark.jobs.checkpoint import Checkpoint, Query, Reads, agrees
 from bmq_spark.jobs.hadoop_files import HadoopFolder
 
 READS = Reads(source="kafka", lane="", topics={"orders": "id"})
 
 
-def cut_off(folder: Path, name: str, size_bytes: int) -> None:
-    """A file that was not written to its end; its checksums neither."""
+WRITTEN = {
+    "metadata": '{"id":"spark\'s"}',
+    "offsets/0": 'v1\n{"batchWatermarkMs":0}\n{"orders":{"0":6}}',
+    "commits/0": 'v1\n{"nextBatchWatermarkMs":0}',
+    "offsets/1": 'v1\n{"batchWatermarkMs":0}\n{"orders":{"0":7}}',
+    "commits/1": 'v1\n{"nextBatchWatermarkMs":0}',
+}
+"""As Spark 4.1 has it after two batches."""
+
+
+def cut_off(folder: Path, name: str, size_bytes: int, *, has_checksum: bool = False) -> None:
+    """A file that was not written to its end; its checksums neither, unless said so."""
     (folder / name).write_bytes((folder / name).read_bytes()[:size_bytes])
-    (folder / f".{name}.crc").unlink()
+    if not has_checksum:
+        (folder / name).with_name(f".{Path(name).name}.crc").unlink()
+
+
+def query_with(spark: SparkSession, folder: Path, written: Mapping[str, str]) -> Query:
+    there = HadoopFolder(spark, str(folder))
+    query = Checkpoint(there, table_id="one", table="t").begin(READS, {"orders": {0: 5}}, job_began={"orders": {0: 5}})
+    for name, content in written.items():
+        there.write(f"0001/{name}", content)
+    return query
+
+
+def goes_on(query: Query, table: Places) -> bool:
+    return agrees(query.planned(), query.initial, table) and query.is_whole()
 
 
 def test_a_checkpoint_whose_first_run_could_not_say_whose_it_is_is_claimed_by_the_next(
@@ -27,6 +53,17 @@ def test_a_checkpoint_whose_first_run_could_not_say_whose_it_is_is_claimed_by_th
     Checkpoint(folder, table_id="one", table="t").claim()
     with pytest.raises(JobStopped, match="it is of the table t, not of other"):
         Checkpoint(folder, table_id="another", table="other").claim()
+
+
+def test_whose_a_checkpoint_is_is_on_the_disk_before_there_is_a_query(
+    spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Queries beside an empty file of that name would be taken for another program's."""
+    synced: list[int] = []
+    monkeypatch.setattr(os, "fsync", lambda fd: synced.append(os.fstat(fd).st_ino))
+    Checkpoint(HadoopFolder(spark, str(tmp_path)), table_id="one", table="t").claim()
+    for path in (tmp_path / "bmq.json", tmp_path / ".bmq.json.crc", tmp_path):
+        assert path.stat().st_ino in synced
 
 
 @pytest.mark.parametrize("size_bytes", [0, 1, 30])
@@ -42,6 +79,42 @@ def test_a_query_whose_notes_were_cut_off_is_followed_by_another(
     found = checkpoint.newest()
     assert found is not None and found.reads() == READS and found.initial == {"orders": {0: 7}}
     assert found.job_began == {"orders": {0: 2}}
+
+
+@pytest.mark.parametrize("has_checksum", [False, True])
+@pytest.mark.parametrize("part", [0, 0.5, 0.9])
+@pytest.mark.parametrize("name", ["metadata", "offsets/0", "offsets/1", "commits/1"])
+def test_a_query_with_a_file_that_a_power_cut_left_empty_or_cut_is_followed_by_another(
+    spark: SparkSession, tmp_path: Path, name: str, part: float, has_checksum: bool
+) -> None:
+    query, table = query_with(spark, tmp_path, WRITTEN), {"orders": {0: 7}}
+    assert goes_on(query, table) and query.id() == "spark's"
+    cut_off(tmp_path / "0001", name, int(len(WRITTEN[name]) * part), has_checksum=has_checksum)
+    assert not goes_on(query, table)
+    assert query.id() == ("0001" if name == "metadata" else "spark's")
+
+
+@pytest.mark.parametrize("size_bytes", [0, 3, 9])
+def test_a_query_without_a_batch_whose_begin_was_cut_off_is_followed_by_another(
+    spark: SparkSession, tmp_path: Path, size_bytes: int
+) -> None:
+    written = {"metadata": WRITTEN["metadata"], "sources/0/0": '\x00v1\n{"orders":{"0":5}}'}
+    query = query_with(spark, tmp_path, written)
+    assert goes_on(query, {"orders": {0: 5}})
+    cut_off(tmp_path / "0001", "sources/0/0", size_bytes)
+    assert not goes_on(query, {"orders": {0: 5}})
+
+
+def test_a_query_begins_in_no_folder_that_another_one_left(spark: SparkSession, tmp_path: Path) -> None:
+    """Whose notes were lost: Spark would go on by what lies there."""
+    query_with(spark, tmp_path, {})
+    (tmp_path / "0002" / "offsets").mkdir(parents=True)
+    begun = Checkpoint(HadoopFolder(spark, str(tmp_path)), table_id="one", table="t").begin(READS, {}, job_began={})
+    assert begun.uri.endswith("/0003") and begun.planned() is None
+
+
+def test_a_query_that_spark_has_written_nothing_of_goes_on(spark: SparkSession, tmp_path: Path) -> None:
+    assert goes_on(query_with(spark, tmp_path, {}), {"orders": {0: 5}})
 
 
 @pytest.mark.parametrize("owner", ["nobody", "a run that was killed while it wrote"])

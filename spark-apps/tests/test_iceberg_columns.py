@@ -284,3 +284,12 @@ def test_which_fields_are_one_column_is_as_iceberg_has_it(
     assert (collision(kinds[1]) is not None) == fails(f"{there}, {added}")
     assert (collision(kinds[1], kinds[0]) is not None) == fails(there, f"{there}, {added}")
     assert (collision(kinds[2], kinds[0]) is not None) == fails(there, added)
+
+
+def test_the_columns_of_a_table_that_was_dropped_meanwhile_are_one_line(spark: SparkSession, sql: Opened) -> None:
+    name = sql.table("dropped_meanwhile")
+    table = IcebergSink(spark, name, typing(), settings()).table
+    spark.sql(f"DROP TABLE {name.sql}")
+    for asked in (table.schema, table.columns):
+        with pytest.raises(JobStopped, match=r"^table sql\.db\.dropped_meanwhile: [^\n]+$"):
+            asked()

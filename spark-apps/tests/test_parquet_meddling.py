@@ -182,3 +182,23 @@ def test_a_run_with_once_beside_a_stream_on_the_same_checkpoint_doubles_nothing(
     assert sum(line.startswith("error: ") for line in job.said().splitlines()) == 1, job.said()[-3000:]
     run(parse(options), spark)
     assert offsets(tmp_path / "t") == list(range(60))
+
+
+@pytest.mark.parametrize("name", ["metadata", "offsets/0", "offsets/1", "commits/1", "sources/0/0"])
+def test_a_file_of_the_checkpoint_that_a_power_cut_left_empty_stops_no_run(
+    bmq: Bmq, spark: SparkSession, tmp_path: Path, name: str
+) -> None:
+    """Spark renames its files, and syncs none. `sources` is read as long as there is no batch."""
+    topic = topic_of(bmq.servers, partitions=1)
+    options = [*options_of(bmq, tmp_path / "t", topic, "kafka"), "--checkpoint", str(tmp_path / "c")]
+    count = 0 if name.startswith("sources") else 20
+    produce(bmq.servers, topic, numbers(0, count))
+    run(parse(options), spark)
+    query = tmp_path / "c" / "0001"
+    for log in ("offsets", "commits") if count == 0 else ():
+        shutil.rmtree(query / log)
+    assert (query / name).stat().st_size > 0
+    (query / name).write_bytes(b"")
+    produce(bmq.servers, topic, numbers(count, 25))
+    run(parse(options), spark)
+    assert offsets(tmp_path / "t") == list(range(25))

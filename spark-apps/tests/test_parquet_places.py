@@ -85,6 +85,15 @@ def test_a_query_without_a_batch_agrees_with_a_table_where_it_begins() -> None:
     assert not agrees(None, START, END)
 
 
+def test_a_query_that_has_not_seen_a_partition_of_the_table_does_not_agree() -> None:
+    """Of a checkpoint that was restored: Spark would give its next batch the number of one that the table has."""
+    table = {"orders": {0: 130, 1: 50, 2: 10}}
+    assert not agrees(Planned(batch_id=3, end=END, finished=True), START, table)
+    assert not agrees(None, END, table)
+    assert agrees(Planned(batch_id=3, end=END, finished=True), {"orders": {2: 10}}, END)
+    assert not agrees(None, {}, {"orders": {0: 0}})
+
+
 def test_what_retention_took_is_named() -> None:
     holes = gone({"orders": {0: 100, 1: 50}}, {"orders": {0: 150, 1: 20}})
     assert holes == [part(100, 150)]

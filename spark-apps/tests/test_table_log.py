@@ -3,6 +3,7 @@
 import shutil
 from pathlib import Path
 
+import pyarrow as pa
 import pytest
 from conftest import Buckets
 from table_records import add_batch, covered_by, expected, offsets_of, records, rows_of, write
@@ -60,6 +61,35 @@ def test_the_slower_of_two_writers_is_told_and_a_batch_that_is_there_changes_not
     with pytest.raises(CommitRace, match="another writer"):
         other.commit(before, properties={"a": "b"})
     assert table.snapshot().version == 2 and table.snapshot().files == done.files
+
+
+def test_a_batch_of_other_offsets_is_not_taken_for_one_of_its_number(table: Table) -> None:
+    """As of a checkpoint that was restored: Spark gives a number again, and the batch has other records."""
+    first = [records("orders", 0, 0, 10)]
+    add_batch(table, "q", 0, first)
+    other = [records("orders", 1, 0, 10)]
+    added = write(table, "q", 0, other)
+    version = table.snapshot().version
+    refused = "batch 0 of query q: the table has one of that number, and not offsets 0 to 10 of orders-1"
+    with pytest.raises(CommitRefused, match=refused):
+        table.commit_batch(("q", 0), added=added, offsets=covered_by(other))
+    wider = record_schema().append(pa.field("more", pa.string()))
+    with pytest.raises(CommitRefused, match=refused):
+        table.commit_columns(("q", 0), offsets=covered_by(other), schema=wider)
+    longer = [records("orders", 0, 0, 15)]
+    with pytest.raises(CommitRefused, match="and not offsets 0 to 15 of orders-0"):
+        table.commit_batch(("q", 0), added=[], offsets=covered_by(longer))
+    assert table.commit_batch(("q", 0), added=[], offsets=covered_by(first)).version == version
+    assert table.snapshot().version == version and rows_of(table.location.uri) == expected(first)
+
+
+def test_a_batch_that_loses_a_race_to_another_of_its_number_is_refused(table: Table) -> None:
+    """Whoever is faster; what comes again of the same offsets is passed over."""
+    slow, before = Table.open(table.location), table.snapshot()
+    add_batch(table, "q", 0, [records("orders", 0, 0, 10)])
+    other = [records("orders", 1, 0, 10)]
+    with pytest.raises(CommitRefused, match="the table has one of that number"):
+        slow.commit(before, added=write(slow, "q", 0, other), batch=("q", 0), offsets=covered_by(other))
 
 
 def test_a_new_run_refuses_what_an_older_one_still_holds_and_removes_its_files(table: Table) -> None:

@@ -9,6 +9,7 @@ from conftest import Buckets
 from cutting_proxy import CuttingProxy
 from iceberg_batches import Record, batch, settings, typing
 from iceberg_catalogs import Opened, RestServer, opened_in
+from iceberg_front import DoublingFront
 from pyspark.sql import SparkSession
 from table_records import add_batch, records, rows_of
 from test_iceberg_races import MAINTENANCE, compact_as_anybody_would, expire_as_anybody_would, offsets
@@ -17,6 +18,8 @@ from bmq.errors import StoreError
 from bmq_spark.errors import JobStopped
 from bmq_spark.iceberg.catalogs import Catalog
 from bmq_spark.iceberg.maintenance import maintain
+from bmq_spark.iceberg.notes import Notes
+from bmq_spark.iceberg.publishing import commit
 from bmq_spark.iceberg.tables import IcebergTable
 from bmq_spark.jobs.iceberg_sink import IcebergSink
 from bmq_spark.locations import Location
@@ -34,13 +37,17 @@ def before_catalog(rest: RestServer) -> Iterator[CuttingProxy]:
 
 
 @pytest.fixture(scope="module")
-def cut_off(minio: Buckets, before_catalog: CuttingProxy, spark: SparkSession) -> Opened:
-    s3 = {
+def s3(minio: Buckets) -> dict[str, str]:
+    return {
         "s3.endpoint": f"http://127.0.0.1:{minio.port}",
         "s3.access-key-id": os.environ["AWS_ACCESS_KEY_ID"],
         "s3.secret-access-key": os.environ["AWS_SECRET_ACCESS_KEY"],
         "s3.region": "us-east-1",
     }
+
+
+@pytest.fixture(scope="module")
+def cut_off(s3: dict[str, str], before_catalog: CuttingProxy, spark: SparkSession) -> Opened:
     return opened_in(
         spark, Catalog(name="cutoff", kind="rest", warehouse=None, uri=f"http://127.0.0.1:{before_catalog.port}"), s3
     )
@@ -60,6 +67,21 @@ def test_a_catalog_that_never_answers_is_one_line_and_the_batch_comes_with_the_n
     assert "\n" not in str(stopped.value) and str(stopped.value).startswith("table cutoff.db.silent: ")
     sink.add(batch(spark, 0, [Record(offset=0, value=b"v")]))
     assert offsets(cut_off, name) == [0]
+
+
+def test_a_catalog_that_is_gone_once_a_table_was_made_is_one_line_and_the_next_run_goes_on(
+    spark: SparkSession, before_catalog: CuttingProxy, cut_off: Opened
+) -> None:
+    name = cut_off.table("unsorted")
+    before_catalog.cut, before_catalog.times = 0, 100
+    before_catalog.chosen = lambda asked: b"add-sort-order" in asked
+    before_catalog.passes = False
+    with pytest.raises(JobStopped, match=r"table cutoff\.db\.unsorted: .*: see that the catalog runs") as stopped:
+        IcebergSink(spark, name, typing(), settings())
+    before_catalog.chosen, before_catalog.passes = lambda _: False, True
+    assert "\n" not in str(stopped.value)
+    IcebergSink(spark, name, typing(), settings()).add(batch(spark, 0, [Record(offset=0, value=b"v")]))
+    assert offsets(cut_off, name) == [0] and len(cut_off.load(name).sort_order().fields) == 3
 
 
 @pytest.mark.parametrize("times", [1, 20])
@@ -83,6 +105,28 @@ def test_an_iceberg_batch_whose_commits_answer_is_cut_off_comes_once(
     expire_as_anybody_would(spark, name)
     assert IcebergSink(spark, name, typing(), settings()).places() == {"orders": {0: 5}}
     assert offsets(cut_off, name) == [0, 2, 4]
+
+
+def test_a_staging_that_is_delivered_twice_ends_no_run(
+    spark: SparkSession, rest: RestServer, s3: dict[str, str]
+) -> None:
+    """The catalog has it by the first delivery and refuses the second: Iceberg deletes the files of what is there."""
+    front = DoublingFront(rest.uri)
+    opened = opened_in(spark, Catalog(name="doubled", kind="rest", warehouse=None, uri=front.uri), s3)
+    name = opened.table("twice")
+    sink = IcebergSink(spark, name, typing(), settings())
+    sink.add(batch(spark, 0, [Record(offset=0, value=b"before"), Record(offset=1, value=b"\xff")]))
+    front.chosen = lambda body: b'"action":"add-snapshot"' in body and b"set-snapshot-ref" not in body
+    front.times = 1
+    assert sink.add(batch(spark, 1, [Record(offset=offset, value=b"v") for offset in range(2, 5)])).rows == 3
+    assert front.doubled == [400] and offsets(opened, name) == [0, 2, 3, 4]
+    front.times = 1
+    commit(spark, IcebergTable(spark, name), Notes(places={"orders": {0: 7}}), have=sink.places())
+    assert front.doubled == [400, 400] and sink.places() == {"orders": {0: 7}}
+    # Nothing is left of what has no files.
+    assert maintain(spark, IcebergTable(spark, name), MAINTENANCE).snapshots_expired > 0
+    assert offsets(opened, name) == [0, 2, 3, 4] and offsets(opened, name.dead_letters) == [1]
+    front.stop()
 
 
 @pytest.mark.parametrize("passes", [True, False], ids=["answers", "requests"])

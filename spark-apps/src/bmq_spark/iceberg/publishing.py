@@ -20,7 +20,7 @@ from bmq_spark.batches.places import Places, each, place
 from bmq_spark.errors import BmqError, JobStopped
 from bmq_spark.iceberg.clocks import too_old
 from bmq_spark.iceberg.notes import Notes
-from bmq_spark.iceberg.tables import IcebergTable, Staged, unreachable
+from bmq_spark.iceberg.tables import CAME_TWICE, IcebergTable, Staged, unreachable
 
 ATTEMPTS: Final = 10
 """So often a batch is written where others commit to the table meanwhile: maintenance does, some times in a run."""
@@ -94,7 +94,7 @@ def _staged(
     """
     mark = f"bmq-{secrets.token_hex(8)}"
     if write is None:
-        return table.stage_nothing(mark, notes.summary())
+        return _nothing(table, mark, notes)
     table.stages()
     before = table.newest_id()
     try:
@@ -104,6 +104,9 @@ def _staged(
         said = str(error)
         if (stopped := too_old(table.name, said)) is not None:
             raise stopped from error
+        if CAME_TWICE in said:
+            _forget(table, mark)
+            return None
         if any(name in said for name in _UNKNOWN):
             # If it is staged later, nobody makes it the newest.
             if (staged := table.staged(mark)) is not None:
@@ -116,7 +119,20 @@ def _staged(
     if staged is not None:
         return staged
     # Nothing to write, if the table is as it was: rows that Spark committed by itself would be there.
-    return table.stage_nothing(mark, notes.summary()) if table.newest_id() == before else None
+    return _nothing(table, mark, notes) if table.newest_id() == before else None
+
+
+def _nothing(table: IcebergTable, mark: str, notes: Notes) -> Staged | None:
+    staged = table.stage_nothing(mark, notes.summary())
+    if staged is None:
+        _forget(table, mark)
+    return staged
+
+
+def _forget(table: IcebergTable, mark: str) -> None:
+    """Takes out what came twice: whoever expires or looks for orphans later would miss its files."""
+    if (staged := table.staged(mark)) is not None:
+        table.drop(staged, has_files=False)
 
 
 def _published(table: IcebergTable, staged: Staged, notes: Notes, have: Places) -> bool:

@@ -68,6 +68,9 @@ _PROPERTIES: Final = {
 ANSWERS: Final = (PySparkException, Py4JJavaError)
 """What a call of Iceberg raises where it did not do what it was told: PySpark has exceptions of its own for some of
 Java's."""
+CAME_TWICE: Final = "Snapshot already exists"
+"""What a catalog says of a snapshot that somebody on the way delivered twice. It has it; Iceberg takes the answer for a
+refusal and deletes its files, so that it must never be the newest."""
 METADATA: Final = "metadata"
 """Where Iceberg writes what it says of a table, below the table's location."""
 _METADATA_FILE: Final = ".metadata.json"
@@ -268,7 +271,10 @@ class IcebergTable:
 
     def schema(self) -> StructType:
         """As it is now."""
-        return self._spark.table(self.name.sql).schema
+        try:
+            return self._spark.table(self.name.sql).schema
+        except ANSWERS as error:
+            raise unreachable(self.name, error) from error
 
     def columns(self) -> pa.Schema:
         """As it is now."""
@@ -494,14 +500,16 @@ class IcebergTable:
                 return _staged(snapshot)
         return None
 
-    def stage_nothing(self, mark: str, summary: Mapping[str, str]) -> Staged:
-        """A snapshot that adds nothing, and says this."""
+    def stage_nothing(self, mark: str, summary: Mapping[str, str]) -> Staged | None:
+        """A snapshot that adds nothing, and says this; None where it came twice (see CAME_TWICE)."""
         try:
             adding = self._table.newAppend().stageOnly().set(_MARK, mark)
             for key, value in summary.items():
                 adding.set(key, value)
             adding.commit()
         except ANSWERS as error:
+            if CAME_TWICE in str(error):
+                return None
             raise unreachable(self.name, error) from error
         found = self.staged(mark)
         if found is None:
@@ -534,14 +542,15 @@ class IcebergTable:
             return cause(str(error))
         return None
 
-    def drop(self, staged: Staged) -> None:
+    def drop(self, staged: Staged, *, has_files: bool = True) -> None:
         """Forgets a staged snapshot that is not to be the newest, and deletes its files. What goes wrong here is left
         to maintenance.
         """
         try:
             self._table.refresh()
             if self._table.snapshot(staged.snapshot_id) is not None:
-                self._table.expireSnapshots().expireOlderThan(0).expireSnapshotId(staged.snapshot_id).commit()
+                expiring = self._table.expireSnapshots().expireOlderThan(0).expireSnapshotId(staged.snapshot_id)
+                expiring.cleanExpiredFiles(has_files).commit()
         except ANSWERS:
             return
 
@@ -564,7 +573,12 @@ class IcebergTable:
 
     def _has_rows(self, snapshot: Any) -> bool:
         rows = snapshot.summary().get("total-records")
-        return bool(self._table.newScan().planFiles().iterator().hasNext()) if rows is None else int(rows) > 0
+        if rows is not None:
+            return int(rows) > 0
+        try:
+            return bool(self._table.newScan().planFiles().iterator().hasNext())
+        except ANSWERS as error:
+            raise unreachable(self.name, error) from error
 
     def _sort(self) -> None:
         """Files have rows in the order of the topics: offsets compress well, and a reader of one partition skips
@@ -575,10 +589,13 @@ class IcebergTable:
             jvm.org.apache.iceberg.NullOrder.NULLS_FIRST,
             jvm.org.apache.iceberg.expressions.Expressions.ref,
         )
-        order = self._table.replaceSortOrder()
-        for column in ORDER:
-            order.asc(reference(column), first)
-        order.commit()
+        try:
+            order = self._table.replaceSortOrder()
+            for column in ORDER:
+                order.asc(reference(column), first)
+            order.commit()
+        except ANSWERS as error:
+            raise unreachable(self.name, error) from error
 
 
 def _load(spark: SparkSession, name: TableName) -> Any:

@@ -2,9 +2,10 @@
 
 A checkpoint belongs to one table (`bmq.json` says which). In it each query has a folder `NNNN` with `NNNN.json` beside
 it: what it reads, where it began, and where the job did. A query goes on as long as what it reads is the same and its
-last batch is finished and ends where the table does; else the next number is begun from the table's places, which are
-the truth: neither a kill nor a checkpoint that was restored, nor a table that was, loses or doubles a record. (Spark's
-own way, to run an unfinished batch again, ends in a NullPointerException of its Kafka connector 4.1 with AvailableNow.)
+last batch is finished and ends where the table does, and Spark can read its files (a power cut leaves some empty or cut
+off, which were renamed and not synced); else the next number is begun from the table's places, which are the truth:
+neither a kill nor a checkpoint that was restored, nor a table that was, loses or doubles a record. (Spark's own way, to
+run an unfinished batch again, ends in a NullPointerException of its Kafka connector 4.1 with AvailableNow.)
 """
 
 import json
@@ -13,13 +14,14 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 
-from bmq_spark.batches.places import Places, each, from_json, place, to_json
-from bmq_spark.errors import JobStopped
+from bmq_spark.batches.places import Places, each, from_json, merged, place, to_json
+from bmq_spark.errors import BmqError, JobStopped
 from bmq_spark.jobs.hadoop_files import HadoopFolder
 
 OWNER: Final = "bmq.json"
 _OF_SPARK: Final = frozenset(("metadata", "offsets", "commits"))
 _NOTES: Final = re.compile(r"[0-9]{4,9}\.json")
+_FOLDER: Final = re.compile(r"[0-9]{4,9}")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -86,7 +88,9 @@ class Checkpoint:
         last are deleted.
         """
         numbers = self._numbers()
-        number = max(numbers, default=0) + 1
+        # Spark would go on by what lies in a folder whose notes were lost.
+        folders = (int(name) for name in self._folder.names() if _FOLDER.fullmatch(name))
+        number = max((*numbers, *folders), default=0) + 1
         notes: dict[str, Any] = {
             "source": reads.source,
             "lane": reads.lane,
@@ -110,7 +114,8 @@ class Query:
     def __init__(self, folder: HadoopFolder, number: int) -> None:
         self._folder = folder
         self._name = f"{number:04}"
-        self._notes = _notes_in(folder.read(f"{self._name}.json") or "{}")
+        # Where they were cut off the query goes on with nothing, and the next one is begun.
+        self._notes = _object_in(folder.read(f"{self._name}.json")) or {}
 
     @property
     def uri(self) -> str:
@@ -145,7 +150,7 @@ class Query:
 
     def id(self) -> str:
         """Spark's id of it, which its batches are known by."""
-        return str(json.loads(self._folder.read(f"{self._name}/metadata") or "{}").get("id", self._name))
+        return str((_object_in(self._read("metadata")) or {}).get("id", self._name))
 
     def end(self, batch_id: int) -> dict[str, dict[int, int]] | None:
         """Where a batch ends; where the query began for the one before the first. None where Spark has no such
@@ -153,36 +158,74 @@ class Query:
         """
         if batch_id < 0:
             return self.initial
-        text = self._folder.read(f"{self._name}/offsets/{batch_id}")
+        text = self._read(f"offsets/{batch_id}")
         if text is None:
             return None
-        lines = text.splitlines()
-        if len(lines) < 3 or not lines[2].startswith("{"):
-            raise JobStopped(
-                f"{self.uri}/offsets/{batch_id}: not a batch's offsets: restore it, or give the job another "
-                "--checkpoint"
-            )
-        return from_json(lines[2])
+        found = _end_in(text)
+        if found is None:
+            raise JobStopped(f"{self.uri}/offsets/{batch_id}: not a batch's offsets: run the job again")
+        return found
 
     def planned(self) -> Planned | None:
-        """The newest batch; None before the first."""
-        numbers = [int(name) for name in self._folder.names(f"{self._name}/offsets") if name.isdigit()]
-        if not numbers:
+        """The newest batch; None before the first. One that Spark cannot read is not finished."""
+        newest = self._newest()
+        if newest is None:
             return None
-        newest = max(numbers)
-        finished = str(newest) in self._folder.names(f"{self._name}/commits")
-        return Planned(batch_id=newest, end=self.end(newest) or {}, finished=finished)
+        end = _end_in(self._read(f"offsets/{newest}"))
+        finished = end is not None and _said_in(self._read(f"commits/{newest}"))
+        return Planned(batch_id=newest, end=end or {}, finished=finished)
+
+    def is_whole(self) -> bool:
+        """Whether Spark can read what it looks at before it goes on, beside what `planned` tells: the query's id, the
+        batch before the newest, and where the sources began while there is no batch.
+        """
+        metadata, newest = self._read("metadata"), self._newest()
+        if metadata is not None and _object_in(metadata) is None:
+            return False
+        if newest is None:
+            return all(
+                _said_in(self._read(f"sources/{source}/0"))
+                for source in self._folder.names(f"{self._name}/sources")
+                if "0" in self._folder.names(f"{self._name}/sources/{source}")
+            )
+        return newest == 0 or _end_in(self._read(f"offsets/{newest - 1}")) is not None
+
+    def _newest(self) -> int | None:
+        return max(
+            (int(name) for name in self._folder.names(f"{self._name}/offsets") if name.isdigit()),
+            default=None,
+        )
+
+    def _read(self, name: str) -> str | None:
+        return self._folder.read(f"{self._name}/{name}")
 
 
-def _notes_in(text: str) -> Mapping[str, Any]:
-    """Nothing where they were cut off, by a full disk or a kill: such a query goes on with nothing, and the next one is
-    begun.
+def _end_in(text: str | None) -> dict[str, dict[int, int]] | None:
+    """Where a batch ends, as Spark's log of offsets has it: a version, what the batch was planned with, and the
+    offsets, in a line each. None where it was cut off.
     """
+    lines = (text or "").splitlines()
+    if len(lines) < 3 or not lines[2].startswith("{"):
+        return None
     try:
-        found = json.loads(text)
+        return from_json(lines[2])
+    except BmqError:
+        return None
+
+
+def _said_in(text: str | None) -> bool:
+    """Whether one of Spark's notes of two lines, a version and an object, was written to its end."""
+    lines = (text or "").splitlines()
+    return len(lines) >= 2 and _object_in(lines[1]) is not None
+
+
+def _object_in(text: str | None) -> Mapping[str, Any] | None:
+    """None where it was cut off."""
+    try:
+        found = json.loads(text or "")
     except ValueError:
-        return {}
-    return found if isinstance(found, dict) else {}
+        return None
+    return found if isinstance(found, dict) else None
 
 
 def checkpoint_gone(uri: str) -> JobStopped:
@@ -194,12 +237,18 @@ def checkpoint_gone(uri: str) -> JobStopped:
 
 
 def agrees(planned: Planned | None, initial: Places, table: Places) -> bool:
-    """Whether a query may go on for a table at these places: where its newest batch ended, or where it began if it had
-    none.
+    """Whether a query may go on for a table at these places of what it reads: where its newest batch ended, or where it
+    began if it had none.
+
+    A query that has not seen a partition of the table is an older copy's: the number of its next batch is one that the
+    table has, of other records.
     """
     if planned is not None and not planned.finished:
         return False
-    for topic, partition, offset in each(initial if planned is None else planned.end):
+    known = merged(initial, planned.end if planned else {})
+    if any(place(known, topic, partition) is None for topic, partition, _ in each(table)):
+        return False
+    for topic, partition, offset in each(known):
         have = place(table, topic, partition)
         if have is None:
             have = place(initial, topic, partition) or 0

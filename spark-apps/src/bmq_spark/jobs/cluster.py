@@ -1,10 +1,12 @@
 """What a job asks of the cluster beside its records: ids and partitions of topics, which of them have gaps, where logs
 begin and end, and its group's offsets.
 
-Each question has a bounded wait, after which it is JobStopped with the address in it.
+Each question has a bounded wait, in which it is asked again where a broker is just going; then it is JobStopped, with
+the address in it.
 """
 
-from collections.abc import Collection, Iterable, Mapping
+import time
+from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -17,9 +19,13 @@ from bmq.config.topic_config import LANE_HEADER
 from bmq_spark.batches.places import Places, each
 from bmq_spark.errors import JobStopped
 from bmq_spark.options import CLIENT_ID, JobOptions
+from bmq_spark.source.failures import PASSING, PAUSE_S
 
 WAIT_S: Final = 30
 _UNREACHABLE: Final = (KafkaError._TIMED_OUT, KafkaError._TRANSPORT, KafkaError._ALL_BROKERS_DOWN, KafkaError._RESOLVE)
+_AGAIN: Final = PASSING | {*_UNREACHABLE}
+_UNKNOWN: Final = frozenset((KafkaError.UNKNOWN_TOPIC_OR_PART, KafkaError.UNKNOWN_TOPIC_ID))
+"""Passes by itself only where the topic was there a moment ago."""
 _UNTOLD: Final = (
     KafkaError.TOPIC_AUTHORIZATION_FAILED,
     KafkaError.CLUSTER_AUTHORIZATION_FAILED,
@@ -50,10 +56,10 @@ class Cluster:
     def topics(self, names: Iterable[str]) -> dict[str, Topic]:
         """Raises JobStopped where there is no such topic, or no answer."""
         found = {}
-        for name, answer in self._ask(
-            lambda: self._admin.describe_topics(TopicCollection(list(names)), request_timeout=self._wait_s)
+        for name, described in self._ask(
+            lambda wait_s: self._admin.describe_topics(TopicCollection(list(names)), request_timeout=wait_s),
+            lambda name: f"topic {name}",
         ).items():
-            described = self._result(answer, f"topic {name}")
             found[name] = Topic(
                 id=str(described.topic_id), partitions=tuple(sorted(partition.id for partition in described.partitions))
             )
@@ -84,9 +90,10 @@ class Cluster:
         offsets = [TopicPartition(topic, partition, offset) for topic, partition, offset in each(places)]
         request = [ConsumerGroupTopicPartitions(group, offsets)]
         for answer in self._ask(
-            lambda: self._admin.alter_consumer_group_offsets(request, request_timeout=self._wait_s)
+            lambda wait_s: self._admin.alter_consumer_group_offsets(request, request_timeout=wait_s),
+            lambda _: f"group {group}",
         ).values():
-            for committed in self._result(answer, f"group {group}").topic_partitions:
+            for committed in answer.topic_partitions:
                 if committed.error is not None:
                     raise JobStopped(f"group {group}: {committed.topic}/{committed.partition}: {committed.error.str()}")
 
@@ -95,8 +102,12 @@ class Cluster:
             TopicPartition(name, partition): spec for name, topic in topics.items() for partition in topic.partitions
         }
         found: dict[str, dict[int, int]] = {name: {} for name in topics}
-        for where, answer in self._ask(lambda: self._admin.list_offsets(asked, request_timeout=self._wait_s)).items():
-            found[where.topic][where.partition] = self._result(answer, f"topic {where.topic}").offset
+        for where, answer in self._ask(
+            lambda wait_s: self._admin.list_offsets(asked, request_timeout=wait_s),
+            lambda where: f"topic {where.topic}",
+            again=_AGAIN,
+        ).items():
+            found[where.topic][where.partition] = answer.offset
         return found
 
     def _with_lane_header(
@@ -104,31 +115,44 @@ class Cluster:
     ) -> frozenset[str]:
         asked = [ConfigResource(ConfigResource.Type.TOPIC, name) for name in names]
         found = set()
-        for topic, answer in self._ask(lambda: admin.describe_configs(asked, request_timeout=self._wait_s)).items():
-            configs = self._result(answer, f"topic {topic.name}", unless=unless) or {}
+        for topic, told in self._ask(
+            lambda wait_s: admin.describe_configs(asked, request_timeout=wait_s),
+            lambda topic: f"topic {topic.name}",
+            unless=unless,
+        ).items():
+            configs = told or {}
             if LANE_HEADER in configs and configs[LANE_HEADER].value:
                 found.add(topic.name)
         return frozenset(found)
 
-    def _ask(self, question: Any) -> dict[Any, Any]:
-        try:
-            answers: dict[Any, Any] = question()
-        except KafkaException as error:
-            raise self._stopped(error, "") from error
-        return answers
+    def _ask(
+        self,
+        question: Callable[[float], Mapping[Any, Any]],
+        what: Callable[[Any], str],
+        *,
+        unless: Collection[int] = (),
+        again: Collection[int] = _AGAIN - _UNKNOWN,
+    ) -> dict[Any, Any]:
+        """The answers by what each is of, None where its error is one of `unless`. `question` is given how long it may
+        wait. Asked again in that time where an error is one of `again`. Raises JobStopped.
+        """
+        until = time.monotonic() + self._wait_s
+        while True:
+            asked: Any = None
+            found = {}
+            try:
+                for asked, answer in question(max(1.0, until - time.monotonic())).items():
+                    found[asked] = _result(answer, self._wait_s + 5, unless)
+                return found
+            except KafkaException as error:
+                passing = error.args[0].code() in again
+                if not passing or time.monotonic() + PAUSE_S > until:
+                    raise self._stopped(error, "" if asked is None else what(asked), passing=passing) from error
+            except TimeoutError as error:
+                raise JobStopped(self._no_answer()) from error
+            time.sleep(PAUSE_S)
 
-    def _result(self, answer: Any, what: str, *, unless: Collection[int] = ()) -> Any:
-        """None where the error is one of `unless`."""
-        try:
-            return answer.result(timeout=self._wait_s + 5)
-        except KafkaException as error:
-            if error.args[0].code() in unless:
-                return None
-            raise self._stopped(error, what) from error
-        except TimeoutError as error:
-            raise JobStopped(self._no_answer()) from error
-
-    def _stopped(self, error: KafkaException, what: str) -> JobStopped:
+    def _stopped(self, error: KafkaException, what: str, *, passing: bool) -> JobStopped:
         reason = error.args[0]
         if reason.code() in _UNREACHABLE:
             return JobStopped(self._no_answer())
@@ -136,13 +160,23 @@ class Cluster:
             return JobStopped(
                 f"{what}: the cluster at {self._servers} has no such topic: create it, or name another by --topic"
             )
-        return JobStopped(f"{what or 'the cluster'} at {self._servers}: {reason.str()}")
+        where = f"{what or 'the cluster'} at {self._servers}: {reason.str()}"
+        return JobStopped(f"{where}: so for {self._wait_s:g} s: look at the brokers" if passing else where)
 
     def _no_answer(self) -> str:
         return (
             f"brokers {self._servers}: no answer within {self._wait_s:g} s: start them, or name others by "
             "--bootstrap-servers"
         )
+
+
+def _result(answer: Any, wait_s: float, unless: Collection[int]) -> Any:
+    try:
+        return answer.result(timeout=wait_s)
+    except KafkaException as error:
+        if error.args[0].code() in unless:
+            return None
+        raise
 
 
 def _client(servers: str, client_id: str) -> AdminClient:

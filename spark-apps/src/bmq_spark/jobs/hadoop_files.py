@@ -2,15 +2,20 @@
 does.
 """
 
+import os
+from contextlib import suppress
+from pathlib import Path
 from typing import Any, Final
 
 from py4j.protocol import Py4JJavaError
 from pyspark.sql import SparkSession
 
+from bmq.runtime.file_io import sync_file, sync_folder
 from bmq_spark.errors import ConfigurationError, JobStopped
 from bmq_spark.locations import Location
 
 _OWN_SCHEMES: Final = ("file", "s3", "s3a", "gs", "az")
+_CUT_OFF: Final = "org.apache.hadoop.fs.ChecksumException"
 
 
 class HadoopFolder:
@@ -38,7 +43,7 @@ class HadoopFolder:
             raise self._stopped("list", name, error) from error
 
     def read(self, name: str) -> str | None:
-        """None where it is not there."""
+        """None where it is not there; nothing where its checksum says that it was cut off."""
         try:
             if not self._files.exists(self._path(name)):
                 return None
@@ -48,10 +53,14 @@ class HadoopFolder:
             finally:
                 stream.close()
         except Py4JJavaError as error:
+            if error.java_exception.getClass().getName() == _CUT_OFF:
+                return ""
             raise self._stopped("read", name, error) from error
 
     def write(self, name: str, content: str) -> None:
-        """Creates the file; one that is there is replaced."""
+        """Creates the file; one that is there is replaced. In a folder of this machine it is on the disk then: what is
+        written next tells of it.
+        """
         try:
             stream = self._files.create(self._path(name), True)
             try:
@@ -60,6 +69,8 @@ class HadoopFolder:
                 stream.close()
         except Py4JJavaError as error:
             raise self._stopped("write", name, error) from error
+        if self._files.getScheme() == "file":
+            _sync(Path(str(self._path(name).toUri().getPath())))
 
     def delete(self, name: str) -> None:
         """A file, or a folder with all that is in it."""
@@ -80,6 +91,19 @@ class HadoopFolder:
             f"--checkpoint {self.child(name)}: cannot {verb} it: {_reason(error)}: let this job's credentials read "
             "and write there"
         )
+
+
+def _sync(path: Path) -> None:
+    """The file and its checksums; Hadoop syncs nothing. As well as can be: what is lost is begun anew."""
+    with suppress(OSError):
+        for file in (path.with_name(f".{path.name}.crc"), path):
+            if file.exists():
+                fd = os.open(file, os.O_RDONLY)
+                try:
+                    sync_file(fd)
+                finally:
+                    os.close(fd)
+        sync_folder(path.parent)
 
 
 def _reason(error: Py4JJavaError) -> str:

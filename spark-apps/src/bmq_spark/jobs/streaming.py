@@ -123,7 +123,11 @@ class Stream:
         goes_on = False
         if query is not None and query.reads() == reads:
             planned = query.planned()
-            goes_on = agrees(planned, query.initial, table) and not _begun_late(_known(query, planned), starts)
+            goes_on = (
+                agrees(planned, query.initial, table)
+                and query.is_whole()
+                and not _begun_late(_known(query, planned), starts)
+            )
             if goes_on and planned:
                 have = merged(planned.end, table)
         holes = gone(have, starts)

@@ -3,9 +3,9 @@ protocol. Only where asked for.
 """
 
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import Any, Final, TypeVar
 from uuid import UUID
 
 import pyarrow as pa
@@ -15,25 +15,13 @@ from confluent_kafka.admin import AdminClient
 from bmq.errors import CorruptBatch, UnsupportedMessageFormat, WireError
 from bmq.wire.error_codes import ErrorCode
 from bmq_spark.source.decoding import Wanted, decode
-from bmq_spark.source.failures import RecordsGone, SourceFailed, TopicGone
+from bmq_spark.source.failures import PASSING, PAUSE_S, RecordsGone, SourceFailed, TopicGone
 from bmq_spark.source.fetching import TIMEOUT_S, FetchConnection, check_security, whole_batches
 from bmq_spark.source.sections import BatchBroken, Scratch
 from bmq_spark.source.slices import SourceTopic, TailSlice
 
 SILENCE_S: Final = 60
-PAUSE_S: Final = 0.2
-"""Before a leader is asked again that is none, or that is not there."""
-_PASSING: Final = frozenset(
-    (
-        ErrorCode.unknown_topic_or_partition,
-        # by who has not heard of it yet, or of another topic's of that name: its leader is looked for again
-        ErrorCode.unknown_topic_id,
-        ErrorCode.leader_not_available,
-        ErrorCode.not_leader_or_follower,
-        ErrorCode.request_timed_out,
-        ErrorCode.kafka_storage_error,
-    )
-)
+T = TypeVar("T")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -59,23 +47,13 @@ class Brokers:
     def ends(self, partitions: Sequence[tuple[SourceTopic, int]]) -> dict[tuple[str, int], int]:
         """The high watermarks, by topic's name and partition. Raises SourceFailed."""
         with _Consumer(self) as consumer:
-            try:
-                return {
-                    (t.name, p): consumer.get_watermark_offsets(TopicPartition(t.name, p), timeout=TIMEOUT_S)[1]
-                    for t, p in partitions
-                }
-            except KafkaException as error:
-                raise self._failed(error) from error
+            return {(t.name, p): self._end(consumer, TopicPartition(t.name, p)) for t, p in partitions}
 
     def offset_at(self, topic: str, partition: int, timestamp_ms: int) -> int | None:
         """The first offset at or after a time; None where there is none. Raises SourceFailed."""
+        asked = TopicPartition(topic, partition, timestamp_ms)
         with _Consumer(self) as consumer:
-            try:
-                (found,) = consumer.offsets_for_times(
-                    [TopicPartition(topic, partition, timestamp_ms)], timeout=TIMEOUT_S
-                )
-            except KafkaException as error:
-                raise self._failed(error) from error
+            (found,) = self._answer(lambda: consumer.offsets_for_times([asked], timeout=TIMEOUT_S))
             return int(found.offset) if found.offset >= 0 else None
 
     def read(self, piece: TailSlice, columns: tuple[str, ...]) -> Iterator[pa.RecordBatch]:
@@ -113,6 +91,20 @@ class Brokers:
                 remedy = "`bmq store check` says more; to read on behind it begin at a later offset"
                 raise SourceFailed(f"topic {name}, partition {number}, offset {offset}: {broken}: {remedy}") from broken
 
+    def _end(self, consumer: Any, where: TopicPartition) -> int:
+        return int(self._answer(lambda: consumer.get_watermark_offsets(where, timeout=TIMEOUT_S))[1])
+
+    def _answer(self, question: Callable[[], T]) -> T:
+        """What the brokers say; what passes by itself is asked again for TIMEOUT_S. Raises SourceFailed."""
+        began = time.monotonic()
+        while True:
+            try:
+                return question()
+            except KafkaException as error:
+                if error.args[0].code() not in PASSING or time.monotonic() - began > TIMEOUT_S:
+                    raise self._failed(error) from error
+            time.sleep(PAUSE_S)
+
     def _leader(self, topic: str, partition: int) -> tuple[str, int]:
         """Host and port. Raises SourceFailed where the brokers do not answer, OSError where there is no leader now."""
         with _Consumer(self) as consumer:
@@ -132,7 +124,7 @@ class Brokers:
         if code == ErrorCode.offset_out_of_range:
             raise RecordsGone(f"{where}: it is gone (fetched from {self._servers}): start the job again")
         name = ErrorCode(code).name if code in set(ErrorCode) else str(code)
-        if code not in _PASSING:
+        if code not in PASSING:
             raise SourceFailed(f"{self._where}: {where}: {name}: look at the brokers, start again")
         return name
 

@@ -173,10 +173,10 @@ class Table:
         `offsets` is what the batch took from each partition, with its records or without; `gaps` names what it could
         not take; `properties` are added to those that are there. A batch that is in the table already changes nothing:
         the newest snapshot is returned. Raises CommitRace (another version came meanwhile: take a new snapshot and
-        decide anew), CommitRefused (`invariants`), and StoreError; after an UnknownOutcome the commit may still come,
-        so that nothing that it names is to be deleted.
+        decide anew), CommitRefused (`invariants`; or the table has a batch of this number, of other offsets), and
+        StoreError; after an UnknownOutcome the commit may still come, so that nothing that it names is to be deleted.
         """
-        if batch is not None and snapshot.has_batch(*batch):
+        if batch is not None and _has_batch(snapshot, batch, offsets):
             return snapshot
         commit = self.commit_after(
             snapshot,
@@ -196,7 +196,7 @@ class Table:
             return self._create(snapshot, commit)
         except CommitRace:
             newest = self._refreshed()
-            if batch is not None and newest.has_batch(*batch):
+            if batch is not None and _has_batch(newest, batch, offsets):
                 return newest
             raise
 
@@ -236,7 +236,7 @@ class Table:
         """
 
         def decide(newest: Snapshot) -> Commit | None:
-            if newest.has_batch(*batch) or _has(newest, schema):
+            if _has_batch(newest, batch, offsets) or _has(newest, schema):
                 return None
             rows = self.commit_after(
                 newest, batch=batch, run=self._run_of(batch), covered=tuple(offsets), schema=schema
@@ -378,6 +378,23 @@ class Table:
         """Newest first."""
         found = (_SNAPSHOT_KEY.fullmatch(found.key) for found in self.location.list(SNAPSHOTS))
         return sorted((int(match[1]) for match in found if match is not None), reverse=True)
+
+
+def _has_batch(snapshot: Snapshot, batch: Batch, offsets: Sequence[Covered]) -> bool:
+    """Whether the table has it, up to where it covers. A number alone says little: Spark counts on from what its
+    checkpoint has, which may be an older copy.
+
+    Raises CommitRefused where a batch of this number, or one behind it, is there, and these offsets are not.
+    """
+    if not snapshot.has_batch(*batch):
+        return False
+    for one in offsets:
+        if one.next > snapshot.offsets.get(one.topic, {}).get(one.partition, 0):
+            raise CommitRefused(
+                f"batch {batch[1]} of query {batch[0]}: the table has one of that number, and not offsets {one.first} "
+                f"to {one.next} of {one.topic}-{one.partition}"
+            )
+    return True
 
 
 def _has(snapshot: Snapshot, schema: pa.Schema) -> bool:

@@ -42,21 +42,6 @@ def beyond_calendar(array: pa.Array) -> dict[int, str]:
         for position in positions.to_pylist():
             found.setdefault(position, why)
     return found
-    for path, leaf, above in _leaves(array, "$", None):
-        days = pa.types.is_date(leaf.type)
-        low, high = _DAYS if days else _MICROSECONDS
-        numbers = leaf.cast(pa.int32() if days else pa.int64())
-        least_and_most = pc.min_max(numbers)
-        if not least_and_most["min"].is_valid or (
-            least_and_most["min"].as_py() >= low and least_and_most["max"].as_py() <= high
-        ):
-            continue
-        # A comparison with null is null, which is no position.
-        positions = pc.indices_nonzero(pc.or_(pc.less(numbers, low), pc.greater(numbers, high)))
-        why = f"a {'date' if days else 'time'} beyond the years 1 to 9999 - at `{path}`"
-        for position in (positions if above is None else above.take(positions)).to_pylist():
-            found.setdefault(position, why)
-    return found
 
 
 @lru_cache(maxsize=16)
