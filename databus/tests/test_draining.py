@@ -126,3 +126,18 @@ async def test_another_producer_goes_on_where_the_first_one_has_nothing_under_wa
     task.cancel()
     await asyncio.gather(task, return_exceptions=True)
     await spool.close()
+
+
+@in_a_loop
+async def test_the_last_message_is_sent_again_though_nothing_comes_behind_it(tmp_path: Path) -> None:
+    spool = await opened(tmp_path)
+    cluster = Cluster({"m1": [KafkaError._PURGE_QUEUE], "m2": [KafkaError._PURGE_QUEUE]})
+    task = asyncio.ensure_future(Draining(spool, cluster, under_way_bytes_max=1 << 20, turns=Turns()).run())
+    try:
+        await spool.accept([message(f"m{number}") for number in range(3)], patience_s=1)
+        await until_async(lambda: not spool.waiting, "all to be sent", 30)
+        assert cluster.topic[-1] == "m2", "in their order"
+    finally:
+        task.cancel()
+        await asyncio.gather(task, return_exceptions=True)
+        await spool.close()

@@ -4,6 +4,7 @@ import asyncio
 from collections.abc import Callable
 from typing import Any, cast
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -32,6 +33,9 @@ class _Loop:
                 loop.timers.remove(timer)
 
         return Handle()
+
+    def call_soon(self, call: Callable[[], None]) -> None:
+        self.call_at(self.now_s, call)
 
     def until(self, at_s: float) -> None:
         while self.timers and min(self.timers)[0] <= at_s:
@@ -89,6 +93,24 @@ def test_each_is_told_once_at_its_time_unless_it_was_withdrawn(steps: list[tuple
     passed(1_000.0)
     assert sorted(told) == sorted(wanted)
     assert (held(time_outs), loop.timers) == (0, [])
+
+
+def test_one_that_raises_takes_no_other_along_and_one_that_is_due_can_still_be_withdrawn() -> None:
+    loop, time_outs = _made()
+    told: list[str] = []
+
+    def fails() -> None:
+        told.append("fails")
+        third.cancel()
+        raise RuntimeError("a bug")
+
+    time_outs.add(5, fails)
+    time_outs.add(5, lambda: told.append("second"))
+    third = time_outs.add(5, lambda: told.append("third"))
+    with pytest.raises(RuntimeError, match="a bug"):
+        loop.until(1.0)
+    loop.until(2.0)
+    assert (told, held(time_outs), loop.timers) == (["fails", "second"], 0, [])
 
 
 def test_what_is_withdrawn_is_not_kept_behind_one_that_waits_long() -> None:

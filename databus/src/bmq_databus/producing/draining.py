@@ -137,6 +137,7 @@ class Draining:
             self._spool.refuse(one.number, one.message, error.str())
         else:
             self._given_up = error.str()
+            self._spool.interrupt()  # all may have been read, and nothing more come
 
     def settle(self) -> None:
         """Hands what was reported of late to the spool, together; also for who closes that after `run` has ended."""

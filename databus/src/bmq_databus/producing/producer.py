@@ -137,7 +137,6 @@ class Producing:
                 end = place
                 break
             except KafkaException as error:
-                self.is_fatal = self.is_fatal or error.args[0].fatal()
                 self._came.append((messages, reports, place, error.args[0], message.partition, -1))
                 self._deliver_soon()
         if not self._is_often and len(self._producer):
@@ -170,9 +169,9 @@ class Producing:
             self._producer.poll(0)
         self._deliver_all()
         left = len(self._producer)
-        for asked in list(self._asked):
-            if not asked.cancel():  # it is under way: nobody may take the handle away
-                await asyncio.wait((_heard(asyncio.wrap_future(asked)),))
+        under_way = [asked for asked in list(self._asked) if not asked.cancel()]
+        if under_way:  # nobody may take their handle away
+            await asyncio.wait([_heard(asyncio.wrap_future(asked)) for asked in under_way])
         self._is_closed = True
         await self._loop.run_in_executor(_ENDS, self._give_back)
         return left

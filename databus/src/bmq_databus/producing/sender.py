@@ -9,7 +9,7 @@ import asyncio
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final
 
-from confluent_kafka import KafkaError
+from confluent_kafka import KafkaError, KafkaException
 
 from bmq_databus.errors import QueueFull
 from bmq_databus.producing.producer import Away, Producing, Reports
@@ -117,19 +117,20 @@ class Sender:
         def of_its_place(_: int, error: KafkaError | None, partition: int, offset: int) -> None:
             reports(place, error, partition, offset)
 
-        if self._apart is None:
-            self._apart = Producing(
-                {
-                    **self._settings,
-                    "batch.num.messages": 1,
-                    "linger.ms": 0,
-                    "queue.buffering.max.messages": 0,
-                    "queue.buffering.max.kbytes": 2_097_151,
-                },
-                broken=self._broken,
-            )
         try:
+            if self._apart is None:
+                self._apart = Producing(
+                    {
+                        **self._settings,
+                        "batch.num.messages": 1,
+                        "linger.ms": 0,
+                        "queue.buffering.max.messages": 0,
+                        "queue.buffering.max.kbytes": 2_097_151,
+                    },
+                    broken=self._broken,
+                )
             self._apart.produce([message], of_its_place, first=0, end=1)
-        except QueueFull:  # it has no bound in number, and what it may get is bounded
+        except (QueueFull, KafkaException, RuntimeError):
+            # it has no bound in number, and what it may get is bounded: the system has no thread for it
             reports(place, KafkaError(KafkaError._QUEUE_FULL), message.partition, -1)
         return True

@@ -128,6 +128,7 @@ class ChannelSpool:
         self._tasks: dict[str, asyncio.Task[None]] = {}
         self._reading = Reading(begin=self._begun, lose=self._lose)
         self._more = asyncio.Event()
+        self._is_interrupted = False
         self._room = asyncio.Event()
         self._settled_some = asyncio.Event()
 
@@ -212,7 +213,7 @@ class ChannelSpool:
         return done
 
     async def read(self) -> list[Read]:
-        """The next messages, in their order; waits until there are some. One reads at a time."""
+        """The next messages, in their order; waits until there are some, or `interrupt`: none. One reads at a time."""
         while True:
             self._more.clear()
             try:
@@ -226,6 +227,14 @@ class ChannelSpool:
                 return found
             if not any(segment.end > self._reading.to for segment in self._segments):
                 await self._more.wait()
+            if self._is_interrupted:
+                self._is_interrupted = False
+                return []
+
+    def interrupt(self) -> None:
+        """Whoever waits for more to read has something else to do."""
+        self._is_interrupted = True
+        self._more.set()
 
     async def rewind(self) -> None:
         """Reads again from the first message on that has no outcome. To be called when nothing is under way."""

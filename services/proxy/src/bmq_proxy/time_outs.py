@@ -16,20 +16,28 @@ WITHDRAWN_MAX: Final = 64
 class TimeOut:
     """One of them."""
 
-    __slots__ = ("_queue", "at_s", "call")
+    __slots__ = ("at_s", "call", "queue")
 
     def __init__(self, queue: "_Queue", at_s: float, call: Callable[[], None]) -> None:
-        self._queue = queue
+        self.queue: _Queue | None = queue
+        """None: it is due."""
         self.at_s = at_s
         """The loop's time."""
         self.call: Callable[[], None] | None = call
-        """None: it is over, or withdrawn."""
+        """None: it was told, or is withdrawn."""
 
     def cancel(self) -> None:
         """It is waited for no more."""
         if self.call is not None:
             self.call = None
-            self._queue.is_withdrawn()
+            if self.queue is not None:
+                self.queue.is_withdrawn()
+
+    def tell(self) -> None:
+        """It is due."""
+        call, self.call = self.call, None
+        if call is not None:
+            call()
 
 
 class TimeOuts:
@@ -82,17 +90,14 @@ class _Queue:
 
     def _due(self) -> None:
         now_s = self._loop.time()
-        due: list[Callable[[], None]] = []
         while self._times and (self._times[0].call is None or self._times[0].at_s <= now_s):
             one = self._times.popleft()
+            one.queue = None
             if one.call is None:
                 self._withdrawn -= 1
             else:
-                due.append(one.call)
-                one.call = None
+                self._loop.call_soon(one.tell)  # each by itself, whatever comes of the others
         if self._times:
             self._timer = self._loop.call_at(self._times[0].at_s, self._due)
         else:
             self._emptied()
-        for call in due:
-            call()

@@ -85,6 +85,8 @@ def numbered_page(count: int, *, view: Callable[[int], R], limit: int, after: st
 
     def above(start: Key | None) -> range:
         (last,) = (-1,) if start is None else start
+        if start is not None and last < 0:
+            raise ValueError(f"no page ends with {last}")
         return range(last + 1, count)
 
     return ordered_page(above, key=lambda number: (number,), view=view, limit=limit, after=after, kind=kind)
