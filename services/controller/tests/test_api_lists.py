@@ -178,7 +178,7 @@ def test_a_page_of_json_is_what_the_same_page_of_views_would_be() -> None:
     assert encode_page(Page(items=[])) == b'{"items":[],"continue":null}'
 
 
-@pytest.mark.parametrize("key", [("a",), (1, 2)])
+@pytest.mark.parametrize("key", [("a",), (1, 2), (-3,), (-(2**40),)])
 def test_a_number_that_is_none_is_refused(key: tuple[Any, ...]) -> None:
     token = page([0, 1], key=lambda _: key, view=str, limit=1, after=None, kind="x").next_token
     with pytest.raises(Refused, match="continue token"):
