@@ -89,9 +89,8 @@ def refused_by(error: KafkaError, message: Spooled) -> Outcome:
             why = f"topic {topic} has no partition {message.partition}"
         case 404:
             why = f"there is no topic {topic}, and the cluster makes none"
-        case 503 if code == KafkaError._PURGE_QUEUE:
-            in_lane = f" (is lane {message.lane} there? see bmq lanes list)" if message.lane else ""
-            why = f"it was not sent, as its producer ended before{in_lane}: send it again"
+        case 503 if code == KafkaError._PURGE_QUEUE and message.lane:
+            why = f"{_MAYBE}, and that lane {message.lane} is (bmq lanes list)"
         case 503:
             why = _MAYBE
         case 403 if message.lane:
