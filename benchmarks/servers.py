@@ -171,13 +171,11 @@ class Bmq(Server):
         *,
         store: str | None = None,
         environment: Mapping[str, str] | None = None,
-        arguments: tuple[str, ...] = (),
     ) -> None:
         super().__init__(folder)
         self.admin_port = free_port()
         self._where = ["--store", store] if store else ["--data", str(folder / "data")]
         self._environment = dict(os.environ) | dict(environment or {})
-        self._arguments = arguments
 
     def kill_and_start(self) -> float:
         """As after a crash; how many seconds the start took, from the command until it is ready."""
@@ -197,7 +195,7 @@ class Bmq(Server):
             "--admin",
             f"127.0.0.1:{self.admin_port}",
         ]
-        command += [part for setting in BMQ_SETTINGS for part in ("--config", setting)] + list(self._arguments)
+        command += [part for setting in BMQ_SETTINGS for part in ("--config", setting)]
         self._run(command, log=log, ready=f"http://127.0.0.1:{self.admin_port}/readyz", environment=self._environment)
 
     def metrics(self) -> dict[str, float]:

@@ -59,6 +59,13 @@ def codec_of(number: int) -> Codec:
     return codec
 
 
+def plain(source: memoryview, *, bytes_max: int) -> memoryview:
+    """What is not compressed, where it lies. Raises BatchTooLarge."""
+    if len(source) > bytes_max:
+        raise BatchTooLarge(f"{len(source)} bytes of records; at most {bytes_max} are allowed")
+    return source
+
+
 def decompress(codec: int, data: Buffer, *, bytes_max: int) -> Section:
     """The decompressed bytes, at most `bytes_max`.
 
@@ -67,9 +74,7 @@ def decompress(codec: int, data: Buffer, *, bytes_max: int) -> Section:
     source = memoryview(data)
     match codec_of(codec):
         case Codec.NONE:
-            if len(source) > bytes_max:
-                raise BatchTooLarge(f"{len(source)} bytes of records; at most {bytes_max} are allowed")
-            return bytes(source)
+            return bytes(plain(source, bytes_max=bytes_max))
         case Codec.GZIP:
             return _into_growing_output("gzip", cramjam.gzip.decompress_into, source, bytes_max)
         case Codec.SNAPPY:

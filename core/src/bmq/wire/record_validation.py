@@ -10,7 +10,7 @@ from typing_extensions import Buffer
 
 from bmq.errors import BatchTooLarge, CorruptBatch, MostlyEmpty
 from bmq.wire.batch_headers import CODEC_MASK, HEADER_SIZE_BYTES, NO_TIMESTAMP, BatchHeader
-from bmq.wire.compression import Codec, Section
+from bmq.wire.compression import Codec, Section, plain
 from bmq.wire.limits import BATCH_HEADERS_MAX, DECOMPRESSED_BYTES_MAX
 from bmq.wire.records import INT64_MAX, check_header_count, read_signed_varint, section_of
 
@@ -45,9 +45,8 @@ def count_records(batch: Buffer, header: BatchHeader, *, decompressed_bytes_max:
     if header.attributes & CODEC_MASK or header.size_bytes < COPIED_RECORD_BYTES * header.record_count:
         section = _section_of(batch, header, decompressed_bytes_max)
     else:
-        section = memoryview(batch)[header.position + HEADER_SIZE_BYTES : header.end]
-        if len(section) > decompressed_bytes_max:
-            raise BatchTooLarge(f"{len(section)} bytes of records; at most {decompressed_bytes_max} are allowed")
+        payload = memoryview(batch)[header.position + HEADER_SIZE_BYTES : header.end]
+        section = plain(payload, bytes_max=decompressed_bytes_max)
     size = len(section)
     position = 0
     count = 0

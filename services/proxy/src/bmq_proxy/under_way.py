@@ -25,7 +25,7 @@ PARTITIONS_PER_REQUEST: Final = 4
 
 
 def _weight(partitions: int) -> int:
-    return 1 + max(0, partitions - 1) // PARTITIONS_PER_REQUEST
+    return 1 if partitions <= 1 else 1 + (partitions - 1) // PARTITIONS_PER_REQUEST
 
 
 class UnderWay(Generic[T]):
@@ -57,11 +57,11 @@ class UnderWay(Generic[T]):
 
     def began(self, address: Hashable, *, partitions: int = 1) -> None:
         """One more, with batches for so many partitions."""
-        self._room.take(1 if partitions <= 1 else _weight(partitions), address=address)
+        self._room.take(_weight(partitions), address=address)
 
     def over(self, address: Hashable, *, partitions: int = 1) -> None:
         """One less."""
-        self._room.give_back(1 if partitions <= 1 else _weight(partitions), address=address)
+        self._room.give_back(_weight(partitions), address=address)
 
     def wait(self, connection: T, *, address: Hashable) -> None:
         """It is `next` once, when there is room."""
