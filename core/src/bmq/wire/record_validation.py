@@ -24,6 +24,16 @@ COPIED_RECORD_BYTES: Final = 128
 record costs less than its copy."""
 
 
+ALIKE_BEFORE: Final = 2
+"""So many records as long as the one before them, and those behind are looked at together…"""
+LOOKED_AT: Final = 256
+"""…so many at a time…"""
+WORTH: Final = 8
+"""…where fewer were as long, it is tried after twice as many the next time."""
+TWO_BYTES_MAX: Final = 0x3FFF
+"""The largest varint of two bytes."""
+
+
 class RecordsSummary(NamedTuple):
     """What `validate_records` found. Timestamps are -1 where no record has one; the offset is the first with the max
     timestamp.
@@ -37,9 +47,9 @@ class RecordsSummary(NamedTuple):
 def count_records(batch: Buffer, header: BatchHeader, *, decompressed_bytes_max: int = DECOMPRESSED_BYTES_MAX) -> None:
     """The cheap proof: as many records as the header and its last offset say, with lengths that fill the batch exactly.
 
-    About a fifth of what `validate_records` costs, and never more steps than records are promised: of nothing but zeros
-    each byte would be one. Raises CorruptBatch, BatchTooLarge (decompresses to more than the cap) or
-    UnsupportedCompression.
+    About a fifth of what `validate_records` costs, a twentieth where records are as long as each other, and never more
+    steps than records are promised: of nothing but zeros each byte would be one. Raises CorruptBatch, BatchTooLarge
+    (decompresses to more than the cap) or UnsupportedCompression.
     """
     _check_counts(header)
     if header.attributes & CODEC_MASK or header.size_bytes < COPIED_RECORD_BYTES * header.record_count:
@@ -49,9 +59,10 @@ def count_records(batch: Buffer, header: BatchHeader, *, decompressed_bytes_max:
         section = plain(payload, bytes_max=decompressed_bytes_max)
     size = len(section)
     position = 0
-    count = 0
+    left, before, alike, tried_after = header.record_count, -1, 0, ALIKE_BEFORE
     try:
-        for count in range(header.record_count):
+        while left:
+            begin = position
             raw = section[position]
             position += 1
             if raw >= 0x80:  # of two bytes as a rule: read in place
@@ -62,12 +73,33 @@ def count_records(batch: Buffer, header: BatchHeader, *, decompressed_bytes_max:
                 else:
                     raw, position = _longer(section, position, raw)
             if raw & 1:
-                raise CorruptBatch(f"record {count} has a negative length")
+                raise CorruptBatch(f"record {header.record_count - left} has a negative length")
             position += raw >> 1
+            left -= 1
+            if raw != before:
+                before, alike = raw, 0
+            elif (alike := alike + 1) >= tried_after and left and raw <= TWO_BYTES_MAX:
+                found = _as_long(section, begin, position, min(left, LOOKED_AT))
+                left -= found
+                position += found * (position - begin)
+                alike, tried_after = 0, ALIKE_BEFORE if found >= WORTH else 2 * tried_after
     except IndexError:
+        count = header.record_count - left
         raise CorruptBatch(f"the bytes end before record {count}, the header promises {header.record_count}") from None
     if position != size:
         raise CorruptBatch(f"{header.record_count} records in {position} bytes where {size} are there")
+
+
+def _as_long(section: Section, begin: int, end: int, most: int) -> int:
+    """How many of the next records, of that many at most, are as long as the one from `begin` to before `end`, whose
+    length takes two bytes at most: all first bytes are looked at together, and all second ones, a record apart.
+    """
+    apart = end - begin
+    stop = end + apart * most
+    for at in (0, 1):
+        found = bytes(section[end + at : stop : apart])
+        most = min(most, len(found) - len(found.lstrip(bytes((section[begin + at],)))))
+    return most
 
 
 def validate_records(
