@@ -2,6 +2,8 @@
 
 import asyncio
 import gc
+import subprocess
+import sys
 from concurrent.futures import ProcessPoolExecutor
 from multiprocessing import get_context
 
@@ -91,3 +93,28 @@ def test_only_a_quiet_process_that_has_grown_gives_back() -> None:
     assert is_due(resident_bytes=100 + GROWN_BYTES, least_bytes=100, busy_share=0.1)
     assert not is_due(resident_bytes=99 + GROWN_BYTES, least_bytes=100, busy_share=0.1)
     assert not is_due(resident_bytes=100 + GROWN_BYTES, least_bytes=100, busy_share=0.5)
+
+
+def arenas_of_threads(*, first: str) -> int:
+    """How many arenas a process has after eight threads have allocated at the same time."""
+    code = f"""
+import ctypes, threading
+from bmq.runtime.memory import share_arenas
+{first}
+together = threading.Barrier(8)
+def allocate():
+    together.wait()
+    kept = [bytearray(3_000) for _ in range(1_000)]
+    together.wait()
+threads = [threading.Thread(target=allocate) for _ in range(8)]
+for one in threads: one.start()
+for one in threads: one.join()
+ctypes.CDLL(None).malloc_stats()
+"""
+    told = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, timeout=60).stderr
+    return sum(line.startswith("Arena ") for line in told.splitlines())
+
+
+def test_threads_share_few_arenas_where_that_is_wanted() -> None:
+    assert arenas_of_threads(first="") > 2
+    assert arenas_of_threads(first="assert share_arenas(2)") == 2

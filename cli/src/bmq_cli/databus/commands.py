@@ -10,6 +10,7 @@ import typer
 from bmq.errors import ConfigurationError
 from bmq.runtime.logging import configure_logging
 from bmq.runtime.loop import run_service, settle
+from bmq.runtime.memory import share_arenas
 from bmq.runtime.system import SystemClock, SystemRng
 from bmq_cli.databus import explain as explain_command
 from bmq_cli.databus import spool as spool_commands
@@ -25,6 +26,8 @@ app = typer.Typer(
 app.add_typer(spool_commands.app)
 explain_command.add_to(app)
 DEFAULT_LISTEN: Final = "127.0.0.1:8600"
+ARENAS: Final = 2
+"""Of memory, for all threads: a sidecar is to be small, and its threads have most of what they do outside of them."""
 
 
 @app.command()
@@ -235,6 +238,7 @@ def serve(
 
     async def main(stop: asyncio.Event) -> int:
         settle()
+        share_arenas(ARENAS)
         return await serve_databus(settings, stop, clock=SystemClock(), rng=SystemRng(), listens=say)
 
     try:

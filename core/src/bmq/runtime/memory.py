@@ -24,6 +24,8 @@ GROWN_BYTES: Final = 32 << 20
 COLLECTED_OBJECTS_MAX: Final = 200_000
 """To look at so many takes a tenth of a second, in which everybody waits."""
 _STATM: Final = Path("/proc/self/statm")
+_M_ARENA_MAX: Final = -8
+"""As <malloc.h> has it."""
 
 
 def is_due(*, resident_bytes: int, least_bytes: int, busy_share: float) -> bool:
@@ -78,6 +80,17 @@ def find_trim() -> Callable[[], None] | None:
         call(0)
 
     return trim
+
+
+def share_arenas(most: int) -> bool:
+    """Threads that begin from now on share so many of glibc's arenas: by itself it makes one for each, and what one of
+    them has freed the others cannot use. Whether it is so; False where the system's allocator has no such call.
+    """
+    try:
+        call = getattr(ctypes.CDLL(None), "mallopt", None)
+    except OSError:
+        return False
+    return call is not None and call(ctypes.c_int(_M_ARENA_MAX), ctypes.c_int(most)) == 1
 
 
 def resident() -> int | None:
