@@ -89,7 +89,7 @@ async def test_parts_go_on_while_the_disk_syncs_one_and_none_is_told_before_it_i
         disk.goes.clear()
         for n in range(5):
             sender.send(line(f"m{n}"))
-        await until_async(lambda: len(spool._waiting) >= 4, "parts that wait behind the one that is synced")
+        await until_async(lambda: len(spool._entering) >= 4, "parts that wait behind the one that is synced")
         assert answer.body == told
         for n in range(5, 5_000):
             sender.send(line(f"m{n}" + "x" * 1_000))
@@ -98,7 +98,7 @@ async def test_parts_go_on_while_the_disk_syncs_one_and_none_is_told_before_it_i
             before = sender.taken
             for _ in range(100):
                 await asyncio.sleep(0)
-        assert spool._waiting_bytes <= UNANSWERED_BYTES_MAX
+        assert spool._entering_bytes <= UNANSWERED_BYTES_MAX
         disk.goes.set()
         sender.send(None)
         await run

@@ -27,7 +27,7 @@ app.add_typer(spool_commands.app)
 explain_command.add_to(app)
 DEFAULT_LISTEN: Final = "127.0.0.1:8600"
 ARENAS: Final = 2
-"""Of memory, for all threads: a sidecar is to be small, and its threads have most of what they do outside of them."""
+"""How many arenas of memory all threads have together: a sidecar is to be small."""
 
 
 @app.command()

@@ -6,14 +6,13 @@ one may have torn.
 """
 
 import asyncio
-from bisect import bisect_right
 from collections import deque
 from collections.abc import Callable, Coroutine, Iterable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import Any, Final, Literal, NamedTuple
+from typing import Any, Final, Literal
 
 import msgspec
 import structlog
@@ -24,35 +23,20 @@ from bmq.runtime.file_io import REMEDIES, sync_file, sync_folder
 from bmq.runtime.system import SystemRng
 from bmq_databus.errors import EntryTooLarge, SpoolFailed, SpoolFull
 from bmq_databus.metrics import SpoolCounts, SpoolMetrics
+from bmq_databus.spool.appending import Appended, Appending, Entering
 from bmq_databus.spool.aside import DEFAULT_LIMITS, Aside, AsideLimits
-from bmq_databus.spool.done import runs
 from bmq_databus.spool.folder import SpoolFolder
-from bmq_databus.spool.frames import (
-    BEGUN,
-    DAMAGED,
-    FRAME_BYTES_MAX,
-    REFUSED,
-    SENT,
-    Once,
-    Spooled,
-    Step,
-    encode_frame,
-)
+from bmq_databus.spool.frames import BEGUN, DAMAGED, FRAME_BYTES_MAX, REFUSED, SENT, Once, Spooled, Step
 from bmq_databus.spool.identity import id_made
-from bmq_databus.spool.keys import BYTES_MAX as KEYS_BYTES_MAX
-from bmq_databus.spool.keys import KeyFiles
 from bmq_databus.spool.reading import Lost, Read, Reading
 from bmq_databus.spool.refused import Refused
-from bmq_databus.spool.segments import SegmentFile, SegmentWriter
-from bmq_databus.spool.sizes import entry_bytes, once_bytes
+from bmq_databus.spool.settling import Outcome, Settling, steps_of, write_steps
+from bmq_databus.spool.sizes import entry_bytes
 from bmq_databus.spool.undone import UndoneSegment, undone_in
 
 WhenFull = Literal["block", "reject", "drop_oldest"]
 GROUP_BYTES: Final = 8 << 20
 """So much is written with one fsync, or one message."""
-SETTLED_MAX: Final = 2_000
-"""So many outcomes are written down at a time, in a turn of the loop."""
-UNKEPT_MAX: Final = 1_000
 PROBE: Final = "probe"
 """A file that is written where the disk is in trouble and nobody else finds out that it is not any more."""
 PROBE_BYTES: Final = 64 << 10
@@ -71,15 +55,6 @@ class SpoolLimits:
     when_full: WhenFull = "block"
     segment_bytes: int = 32 << 20
     """A segment is full then; space is given back by whole segments."""
-
-
-class _Waiting(NamedTuple):
-    """What is yet to be written."""
-
-    messages: Sequence[Spooled]
-    size_bytes: int
-    done: "asyncio.Future[None]"
-    once: Once | None
 
 
 class ChannelSpool:
@@ -104,21 +79,14 @@ class ChannelSpool:
         self._clock = clock
         self._loop = asyncio.get_running_loop()
         self._held: SpoolFolder | None = None
-        self._id = b""
-        self._keys = KeyFiles(folder)
         self._known_keys: list[Once] = []
-        self._unkept: deque[Once] = deque(maxlen=UNKEPT_MAX)
-        """Keys whose file did not take them yet."""
+        self._appending = Appending(folder, segment_bytes=lambda: self.limits.segment_bytes, clock=clock)
         self._segments: list[UndoneSegment] = []
-        self._writer: SegmentWriter | None = None
-        self._next_number = 0
-        self._waiting: deque[_Waiting] = deque()
-        self._waiting_bytes = 0
+        self._entering: deque[Entering] = deque()
+        self._entering_bytes = 0
         self._lacked_bytes = 0
         """What there was no room for last; 0: there always was."""
-        self._settled: deque[tuple[int, int, int]] = deque()
-        """Numbers that follow each other: the first, how many, and what became of them."""
-        self._refused: deque[Refused] = deque()
+        self._settling = Settling()
         self._lost: list[Lost] = []
         """What reading found to be damaged, since that was looked at."""
         self._is_closing = False
@@ -150,9 +118,10 @@ class ChannelSpool:
         spool = cls(folder, limits=limits, clock=clock, aside=aside, refused_in=refused_in, counts=counts)
         spool._metrics.tell(spool)
         spool._held = await spool._disk.run(partial(SpoolFolder, folder))
-        spool._id = await spool._disk.run(partial(id_made, folder, bytes(SystemRng().nonce())))
-        spool._known_keys = await spool._disk.run(partial(spool._keys.recover, clock.now_ms()))
-        spool._segments, spool._next_number = await spool._disk.run(partial(undone_in, folder))
+        spool_id = await spool._disk.run(partial(id_made, folder, bytes(SystemRng().nonce())))
+        spool._known_keys = await spool._disk.run(partial(spool._appending.known_keys, clock.now_ms()))
+        spool._segments, next_number = await spool._disk.run(partial(undone_in, folder))
+        spool._appending.begin(spool_id, next_number)
         await spool._disk.run(spool._aside.recover)
         spool._aside.tell(spool._loop.time())
         if spool._segments:
@@ -162,7 +131,7 @@ class ChannelSpool:
     @property
     def size_bytes(self) -> int:
         """On disk, or about to be."""
-        return self._waiting_bytes + sum(segment.size_bytes for segment in self._segments)
+        return self._entering_bytes + sum(segment.size_bytes for segment in self._segments)
 
     @property
     def waiting(self) -> int:
@@ -207,8 +176,8 @@ class ChannelSpool:
             messages = [msgspec.structs.replace(messages[0], once=once), *messages[1:]]
         await self._room_for(size_bytes, patience_s)
         done: asyncio.Future[None] = self._loop.create_future()
-        self._waiting.append(_Waiting(messages, size_bytes, done, once))
-        self._waiting_bytes += size_bytes
+        self._entering.append(Entering(messages, size_bytes, done, once))
+        self._entering_bytes += size_bytes
         self._begin("write", self._write)
         return done
 
@@ -246,12 +215,12 @@ class ChannelSpool:
 
     def settle(self, numbers: Iterable[int], kind: int) -> None:
         """Those that were read need nothing more: SENT, or REFUSED by the cluster for good."""
-        self._settled.extend([(first, count, kind) for first, count in runs(sorted(numbers))])
+        self._settling.add(numbers, kind)
         self._begin("settle", self._settle)
 
     def refuse(self, number: int, message: Spooled, why: str) -> None:
         """The cluster takes it never: it is kept in the file of refused ones, and needs nothing more then."""
-        self._refused.append(Refused(number, why, msgspec.structs.replace(message, once=None)))
+        self._settling.keep(Refused(number, why, msgspec.structs.replace(message, once=None)))
         self.settle([number], REFUSED)
 
     async def expire(self) -> int:
@@ -303,9 +272,7 @@ class ChannelSpool:
         self._disk.close()
         for segment in self._segments:
             segment.close()
-        if self._writer is not None:
-            self._writer.close()
-        self._keys.close()
+        self._appending.close()
         self._reading.close()
         if self._held is not None:
             self._held.leave()
@@ -359,86 +326,35 @@ class ChannelSpool:
 
     async def _write(self) -> None:
         """Groups of what waits, each with one fsync."""
-        while self._waiting:
-            group = [self._waiting.popleft()]
+        while self._entering:
+            group = [self._entering.popleft()]
             group_bytes = group[0].size_bytes
-            while self._waiting and group_bytes + self._waiting[0].size_bytes <= GROUP_BYTES:
-                group.append(self._waiting.popleft())
+            while self._entering and group_bytes + self._entering[0].size_bytes <= GROUP_BYTES:
+                group.append(self._entering.popleft())
                 group_bytes += group[-1].size_bytes
             try:
-                segment, end = await self._writes.run(partial(self._append, group))
+                appended = await self._writes.run(partial(self._appending.append, group))
             except OSError as error:
                 self._refuse(group, error)
             else:
                 self.trouble = ""
-                self._appended(segment, end, group)
+                self._appended(appended, group)
             finally:
-                self._waiting_bytes -= group_bytes
+                self._entering_bytes -= group_bytes
                 self._room.set()
 
-    def _append(self, group: Sequence[_Waiting]) -> tuple[UndoneSegment | None, int]:
-        """Blocking. The segment that it made, if it did, and the number behind the last message."""
-        made = None
-        if self._writer is None or self._writer.size_bytes >= self.limits.segment_bytes:
-            if self._writer is not None:
-                self._writer.close()
-                self._writer = None
-            file = SegmentFile(folder=self._folder, first=self._next_number)
-            self._writer = SegmentWriter(file)
-            made = UndoneSegment(
-                file, end=file.first, size_bytes=self._writer.size_bytes, newest_ms=self._clock.now_ms()
-            )
-        parts: list[bytes] = []
-        end = self._next_number
-        for one in group:
-            parts += encode_frame(end, one.messages, spool_id=self._id)
-            end += len(one.messages)
-        try:
-            self._writer.append(parts)
-        except OSError:
-            # Whatever the disk has of it: the next one begins anew, and no number is given twice.
-            writer, self._writer = self._writer, None
-            writer.close()
-            self._next_number = end
-            if made is not None:
-                made.file.delete()
-            raise
-        self._keep_keys([one.once for one in group if one.once is not None])
-        return made, end
-
-    def _keep_keys(self, keys: Sequence[Once]) -> None:
-        """Blocking. Messages are accepted whether or not: a disk that does not take them is asked with the next."""
-        if not keys and not self._unkept:
-            return
-        self._unkept.extend(keys)
-        while len(self._unkept) > 1 and sum(map(once_bytes, self._unkept)) > KEYS_BYTES_MAX:
-            self._unkept.popleft()
-        try:
-            self._keys.append(list(self._unkept))
-        except OSError as error:
-            log.error(
-                "keys of requests are not on disk: those that come again after a restart are written again",
-                folder=str(self._folder),
-                why=error.strerror or str(error),
-                remedy=REMEDIES.get(error.errno or 0, "look at the disk"),
-            )
-        else:
-            self._unkept.clear()
-
-    def _appended(self, made: UndoneSegment | None, end: int, group: Sequence[_Waiting]) -> None:
-        if made is not None:
-            self._segments.append(made)
-        assert self._writer is not None
+    def _appended(self, appended: Appended, group: Sequence[Entering]) -> None:
+        if appended.made is not None:
+            self._segments.append(appended.made)
         segment = self._segments[-1]
-        segment.size_bytes = self._writer.size_bytes
-        segment.end = self._next_number = end
+        segment.size_bytes, segment.end = appended.size_bytes, appended.end
         segment.newest_ms = self._clock.now_ms()
         for one in group:
             if not one.done.done():
                 one.done.set_result(None)
         self._more.set()
 
-    def _refuse(self, group: Sequence[_Waiting], error: OSError) -> None:
+    def _refuse(self, group: Sequence[Entering], error: OSError) -> None:
         self._tell(error)
         for one in group:
             if not one.done.done():
@@ -476,16 +392,14 @@ class ChannelSpool:
         and again.
         """
         while True:
-            taken = deque(self._settled.popleft() for _ in range(min(SETTLED_MAX, len(self._settled))))
-            refused, self._refused = self._refused, deque()
+            taken, refused = self._settling.take()
             try:
                 if refused:
                     await self._disk.run(partial(self._aside.keep, refused))
-                written = self._steps_of(taken)
-                await self._disk.run(partial(_write_steps, written))
+                written = steps_of(self._segments, taken)
+                await self._disk.run(partial(write_steps, written))
             except OSError as error:
-                self._settled.extendleft(reversed(taken))
-                self._refused.extendleft(reversed(refused))
+                self._settling.put_back(taken, refused)
                 self._tell(error)
                 if self._is_closing:
                     return
@@ -495,45 +409,34 @@ class ChannelSpool:
             for segment, steps in written:
                 for step in steps:
                     segment.done.add(range(step.first, step.first + step.count))
-            for first, count, kind in taken:
-                self._count(kind, first, count)
+            for outcome in taken:
+                self._count(outcome)
             await self._delete_done()
             self._settled_some.set()
-            if not self._settled:
+            if not self._settling:
                 return
 
-    def _steps_of(self, taken: Iterable[tuple[int, int, int]]) -> list[tuple[UndoneSegment, list[Step]]]:
-        firsts = [segment.file.first for segment in self._segments]
-        steps: dict[int, list[Step]] = {}
-        for kind in (SENT, REFUSED):
-            for first, end in _merged(sorted((first, first + count) for first, count, of in taken if of == kind)):
-                while first < end and (at := bisect_right(firsts, first) - 1) >= 0:
-                    stop = min(end, firsts[at + 1] if at + 1 < len(firsts) else end)
-                    steps.setdefault(at, []).append(Step(kind, first, stop - first))
-                    first = stop
-        return [(self._segments[at], steps[at]) for at in sorted(steps)]
-
-    def _count(self, kind: int, first: int, count: int) -> None:
-        if kind == SENT:
-            self._metrics.sent.inc(count)
-            for segment in self._segments:
-                again = min(first + count, segment.begun) - max(first, segment.file.first)
-                if again > 0:
-                    self._metrics.sent_again.inc(again)
-        else:
+    def _count(self, outcome: Outcome) -> None:
+        count = outcome.end - outcome.first
+        if outcome.kind != SENT:
             self._metrics.refused.inc(count)
+            return
+        self._metrics.sent.inc(count)
+        for segment in self._segments:
+            again = min(outcome.end, segment.begun) - max(outcome.first, segment.file.first)
+            if again > 0:
+                self._metrics.sent_again.inc(again)
 
     async def _delete_done(self, *, also_newest: bool = False) -> None:
         """Gives back segments that nothing is left to do of; the newest only where it is asked for and nothing is
         being written.
         """
-        if also_newest and self._writer is not None and not self._is_under_way("write"):
-            newest = self._segments[-1]
-            if newest.end > newest.file.first and not newest.undone:
-                self._writer.close()
-                self._writer = None
-        newest_file = self._writer.segment if self._writer is not None else None
-        over = [one for one in self._segments if not one.undone and one.file != newest_file]
+        if also_newest and self._appending.newest is not None and not self._is_under_way("write"):
+            last = self._segments[-1]
+            if last.end > last.file.first and not last.undone:
+                self._appending.end_segment()
+        newest = self._appending.newest
+        over = [one for one in self._segments if not one.undone and one.file != newest]
         for segment in over:
             self._segments.remove(segment)
         for segment in over:
@@ -543,7 +446,7 @@ class ChannelSpool:
 
     async def _drop_oldest(self) -> int:
         """Gives up the oldest segment with all that is not sent of it; how many messages that were."""
-        if self._writer is not None and len(self._segments) == 1:
+        if self._appending.newest is not None and len(self._segments) == 1:
             await self._roll()
         if not self._segments:
             return 0
@@ -567,20 +470,7 @@ class ChannelSpool:
     async def _roll(self) -> None:
         """What comes next goes to a new segment."""
         await self._ended("write")
-        if self._writer is not None:
-            self._writer.close()
-            self._writer = None
-
-
-def _merged(spans: Iterable[tuple[int, int]]) -> list[tuple[int, int]]:
-    """Ascending spans (first, end) as those that touch none of the others."""
-    found: list[tuple[int, int]] = []
-    for first, end in spans:
-        if found and first <= found[-1][1]:
-            found[-1] = found[-1][0], max(end, found[-1][1])
-        else:
-            found.append((first, end))
-    return found
+        self._appending.end_segment()
 
 
 def _sync(folder: Path, segments: Iterable[UndoneSegment]) -> None:
@@ -597,8 +487,3 @@ def _write_probe(path: Path) -> None:
             sync_file(probe.fileno())
     finally:
         path.unlink(missing_ok=True)
-
-
-def _write_steps(written: Iterable[tuple[UndoneSegment, list[Step]]]) -> None:
-    for segment, steps in written:
-        segment.add(steps)
