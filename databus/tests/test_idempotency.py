@@ -6,7 +6,6 @@ from hypothesis import strategies as st
 
 from bmq_databus.channels.channel import Channel
 from bmq_databus.requests.idempotency import (
-    EXTRA_BYTES,
     Answer,
     BadKey,
     Idempotency,
@@ -15,6 +14,8 @@ from bmq_databus.requests.idempotency import (
     fingerprint_of,
     key_of,
 )
+from bmq_databus.spool.frames import Once
+from bmq_databus.spool.keys import EXTRA_BYTES
 
 ORDERS = Channel(name="orders", topic="orders", idempotency_window_s=60.0)
 CLICKS = Channel(name="clicks", topic="clicks")
@@ -73,6 +74,35 @@ def test_the_oldest_answers_give_way_where_there_are_too_many_or_too_large_ones(
     write(small, "again")
     assert small.kept(ORDERS, "large", ONE) is None
     assert small.kept(ORDERS, "again", ONE) == ANSWER
+
+
+def test_all_channels_together_have_a_bound_and_the_one_with_the_most_gives_way() -> None:
+    large = Answer(200, bytes(EXTRA_BYTES))
+    idempotency = Idempotency(Time(), all_bytes_max=20 * EXTRA_BYTES)
+    channels = [Channel(name=f"c{n}", topic="t") for n in range(4)]
+
+    def write_to(channel: Channel, key: str) -> None:
+        with idempotency.first(channel, key, ONE) as claim:
+            claim.keep(large)
+
+    def kept_of(channel: Channel) -> int:
+        return sum(idempotency.kept(channel, f"k{n}", ONE) is not None for n in range(20))
+
+    write_to(channels[0], "k0")
+    for n in range(20):
+        write_to(channels[1], f"k{n}")
+    assert (kept_of(channels[0]), kept_of(channels[1])) == (1, 8), "about two each take the room of one EXTRA_BYTES"
+    assert idempotency.kept(channels[1], "k19", ONE) == large, "the newest"
+    for channel in channels[2:]:
+        for n in range(20):
+            write_to(channel, f"k{n}")
+    assert kept_of(channels[0]) == 1
+    assert min(map(kept_of, channels[1:])) >= 2
+    assert sum(map(kept_of, channels)) == 9
+    later = Idempotency(Time(), all_bytes_max=20 * EXTRA_BYTES)
+    for channel in channels:
+        later.remember(channel, [Once(f"k{n}", ONE, 60_000, 200, large.body) for n in range(20)], now_ms=0)
+    assert sum(later.kept(channel, f"k{n}", ONE) is not None for channel in channels for n in range(20)) == 9
 
 
 def test_a_key_is_a_string_with_quotes_or_without() -> None:

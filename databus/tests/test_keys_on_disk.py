@@ -1,6 +1,7 @@
 """Keys of requests on an accepted channel outlive the process, wherever it dies, and their files have a bound."""
 
 import shutil
+import tracemalloc
 from pathlib import Path
 
 import pytest
@@ -12,7 +13,7 @@ from bmq_databus.requests.idempotency import Answer, Idempotency, KeyReused
 from bmq_databus.spool import keys
 from bmq_databus.spool.channel_spool import ChannelSpool
 from bmq_databus.spool.frames import SENT, Once
-from bmq_databus.spool.keys import KeyFiles
+from bmq_databus.spool.keys import KeyFiles, kept_bytes
 
 CLICKS = Channel(name="clicks", topic="clicks", acknowledgement="accepted", idempotency_window_s=60.0)
 
@@ -39,8 +40,8 @@ async def test_keys_are_there_after_a_kill_also_where_their_messages_are_sent_an
     await accept(first, once("c"))
     await killed(first)
     second = await opened(tmp_path)
-    assert second.take_keys() == [once("a"), once("b"), once("c")]
-    assert second.take_keys() == []
+    assert await second.read_keys() == [once("a"), once("b"), once("c")]
+    assert await second.read_keys() == []
     await second.close()
 
 
@@ -65,11 +66,11 @@ async def test_a_process_that_dies_between_a_message_and_its_key_leaves_both(
     [folder] = died
     for _ in range(2):  # the second time they are in the file
         found = await opened(folder)
-        assert found.take_keys() == [once("before"), once("a")]
+        assert await found.read_keys() == [once("before"), once("a")]
         assert found.waiting == 4
         await accept(found)
         await killed(found)
-    assert len(KeyFiles(folder).recover(0)) == 2
+    assert len(KeyFiles(folder).read(0)) == 2
 
 
 @in_a_loop
@@ -91,13 +92,13 @@ async def test_what_the_disk_does_not_take_is_no_answer_and_a_key_file_that_fail
     await accept(spool, once("c"))
     await killed(spool)
     found = await opened(tmp_path)
-    assert found.take_keys() == [once("a"), once("c")]
+    assert await found.read_keys() == [once("a"), once("c")]
     await found.close()
 
 
 def test_torn_and_damaged_entries_are_none_and_the_next_ones_are_read(tmp_path: Path) -> None:
     files = KeyFiles(tmp_path)
-    assert files.recover(0) == []
+    assert files.read(0) == []
     files.append([once("a"), once("b")])
     files.close()
     whole = (tmp_path / "keys").read_bytes()
@@ -105,10 +106,11 @@ def test_torn_and_damaged_entries_are_none_and_the_next_ones_are_read(tmp_path: 
         (tmp_path / "keys").write_bytes(torn)
         left = [once("a")] if torn[: len(whole)] != whole else [once("a"), once("b")]
         again = KeyFiles(tmp_path)
-        assert again.recover(0) == left
+        again.recover(0)
+        assert again.read(0) == left
         again.append([once("c")])
         again.close()
-        assert KeyFiles(tmp_path).recover(0) == [*left, once("c")]
+        assert KeyFiles(tmp_path).read(0) == [*left, once("c")]
 
 
 def test_the_files_have_a_bound_and_the_newest_stay(tmp_path: Path) -> None:
@@ -117,11 +119,34 @@ def test_the_files_have_a_bound_and_the_newest_stay(tmp_path: Path) -> None:
         files.append([once(f"k{n:03}", until_ms=n)])
     files.close()
     assert sum(path.stat().st_size for path in tmp_path.glob("keys*")) <= 4_000
-    found = [one.key for one in KeyFiles(tmp_path, bytes_max=2_000).recover(0)]
+    found = [one.key for one in KeyFiles(tmp_path, bytes_max=2_000).read(0)]
     assert 20 < len(found) < 100
     assert found == [f"k{n:03}" for n in range(200 - len(found), 200)]
-    assert [one.key for one in KeyFiles(tmp_path).recover(198)] == ["k199"]
+    assert [one.key for one in KeyFiles(tmp_path).read(0, kept_bytes_max=3 * kept_bytes("k000", once("k").body))] == [
+        "k197",
+        "k198",
+        "k199",
+    ]
+    KeyFiles(tmp_path).recover(198)
+    assert [one.key for one in KeyFiles(tmp_path).read(198)] == ["k199"]
     assert not (tmp_path / "keys.1").exists(), "whose time is over"
+
+
+def test_a_start_holds_no_more_than_one_of_the_entries_whatever_the_files_have(tmp_path: Path) -> None:
+    files, body = KeyFiles(tmp_path), bytes(200_000)
+    for n in range(40):
+        files.append([once(f"k{n:03}", body=body)])
+    files.close()
+    tracemalloc.start()
+    try:
+        KeyFiles(tmp_path).recover(0)
+        assert tracemalloc.get_traced_memory()[1] < 8 * len(body)
+        tracemalloc.reset_peak()
+        kept = KeyFiles(tmp_path).read(0, kept_bytes_max=3 * kept_bytes("k000", body))
+        assert tracemalloc.get_traced_memory()[1] < 8 * len(body)
+    finally:
+        tracemalloc.stop()
+    assert [one.key for one in kept] == ["k037", "k038", "k039"]
 
 
 @in_a_loop
@@ -142,5 +167,5 @@ async def test_answers_of_an_earlier_process_count_for_what_is_left_of_their_win
     await accept(spool, once("over", until_ms=AT_MS - 1), once("c"))
     await killed(spool)
     later = await opened(tmp_path, Clock())
-    assert [one.key for one in later.take_keys()] == ["c"]
+    assert [one.key for one in await later.read_keys()] == ["c"]
     await later.close()

@@ -104,10 +104,13 @@ class Spools:
             under_way.append(entered)
         return self._loop.create_task(_all_durable(under_way), name=f"accept for all clusters of {channel.name}")
 
-    def take_keys(self, channel: Channel) -> list[Once]:
-        """Those that its spools had at the start, whichever clusters they were for; once."""
-        names = self._names.get(channel.name, ())
-        return [one for name in names for one in self._spools[name].take_keys()]
+    def are_keys_read(self, channel: Channel) -> bool:
+        """Whether `read_keys` would tell nothing."""
+        return all(self._spools[name].are_keys_read for name in self._names.get(channel.name, ()))
+
+    async def read_keys(self, channel: Channel) -> list[Once]:
+        """Those that its spools have on disk, whichever clusters they are for; once."""
+        return [one for name in list(self._names.get(channel.name, ())) for one in await self._spools[name].read_keys()]
 
     async def start(self, accepting: Iterable[Channel]) -> None:
         """Opens those of these channels, and what others left. Raises DatabusError, OSError, KafkaException."""

@@ -161,9 +161,13 @@ class Writing:
         self.channels.update(after)
         return troubles
 
-    def take_keys(self, channel: Channel) -> list[Once]:
+    def are_keys_read(self, channel: Channel) -> bool:
+        """Whether `read_keys` would tell nothing."""
+        return self._spools is None or self._spools.are_keys_read(channel)
+
+    async def read_keys(self, channel: Channel) -> list[Once]:
         """Those of requests that an earlier process answered; once."""
-        return [] if self._spools is None else self._spools.take_keys(channel)
+        return [] if self._spools is None else await self._spools.read_keys(channel)
 
     @property
     def spools(self) -> Mapping[str, ChannelSpool]:

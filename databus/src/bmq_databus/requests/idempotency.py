@@ -2,7 +2,8 @@
 and nothing is written again.
 
 Answers live in memory; those of a channel that accepts are on its disk, too, with what was accepted, and are read from
-there at the start. A channel has so many of so many bytes; the oldest give way to new ones before their time.
+there when its first request with a key comes. A channel has so many of so many bytes, and so have all together; the
+oldest give way to new ones before their time, those of the channel that has the most first.
 """
 
 import hashlib
@@ -16,14 +17,15 @@ from bmq_databus import metrics
 from bmq_databus.channels.channel import Channel
 from bmq_databus.errors import DatabusError
 from bmq_databus.spool.frames import Once
+from bmq_databus.spool.keys import kept_bytes
 
 HEADER: Final = "idempotency-key"
 KEY_CHARS_MAX: Final = 255
 KEYS_MAX: Final = 100_000
 BYTES_MAX: Final = 16 << 20
-"""What one channel's keys and answers take."""
-EXTRA_BYTES: Final = 512
-"""What an answer takes in memory beside its own bytes and its key's, about."""
+"""What one channel's keys and answers take…"""
+ALL_BYTES_MAX: Final = 48 << 20
+"""…and those of all."""
 _TOPICS: Final = "*"
 _QUOTED: Final = re.compile(r'"((?:[\x20-\x21\x23-\x5b\x5d-\x7e]|\\["\\])*)"')
 _BARE: Final = re.compile(r"[\x21\x23-\x2b\x2d-\x7e]+")
@@ -69,11 +71,20 @@ class Claim:
 class Idempotency:
     """Answers of all channels."""
 
-    def __init__(self, now_s: Callable[[], float], *, keys_max: int = KEYS_MAX, bytes_max: int = BYTES_MAX) -> None:
-        """`now_s`: monotonic. The bounds are for each channel."""
+    def __init__(
+        self,
+        now_s: Callable[[], float],
+        *,
+        keys_max: int = KEYS_MAX,
+        bytes_max: int = BYTES_MAX,
+        all_bytes_max: int = ALL_BYTES_MAX,
+    ) -> None:
+        """`now_s`: monotonic. The first two bounds are for each channel."""
         self._now_s = now_s
         self._keys_max = keys_max
         self._bytes_max = bytes_max
+        self._all_bytes_max = all_bytes_max
+        self._all_bytes = 0
         self._of: dict[str, _OfChannel] = {}
 
     def remember(self, channel: Channel, keys: Iterable[Once], *, now_ms: int) -> None:
@@ -82,13 +93,13 @@ class Idempotency:
         for one in keys:
             left_s = min((one.until_ms - now_ms) / 1000, channel.idempotency_window_s)
             if one.key not in known.answers and one.key not in known.under_way:
-                known.add(one.key, one.fingerprint, Answer(one.status, one.body), self._now_s() + left_s)
-        self._forget(channel.name, known)
+                self._add(known, one.key, one.fingerprint, Answer(one.status, one.body), self._now_s() + left_s)
+        self._forget(known)
 
     def kept(self, channel: Channel, key: str, fingerprint: bytes) -> Answer | None:
         """The answer that was given. Raises KeyReused, KeyUnderWay."""
         known, at = self._place(channel), _at(channel, key)
-        self._forget(channel.name, known)
+        self._forget(known)
         if (under_way := known.under_way.get(at)) is not None:
             _check(under_way, fingerprint, key)
             raise KeyUnderWay(f"the first request with {HEADER} {key!r} is not answered yet: try again in a moment")
@@ -109,39 +120,55 @@ class Idempotency:
         finally:
             del known.under_way[at]
             if claim.answer is not None:
-                known.add(at, fingerprint, claim.answer, self._now_s() + channel.idempotency_window_s)
-                self._forget(channel.name, known)
+                self._add(known, at, fingerprint, claim.answer, self._now_s() + channel.idempotency_window_s)
+                self._forget(known)
 
     def _place(self, channel: Channel) -> "_OfChannel":
         """Its keys'. Topics that are written by their names share one."""
-        return self._of.setdefault(channel.name if channel.is_declared else _TOPICS, _OfChannel())
+        name = channel.name if channel.is_declared else _TOPICS
+        if (known := self._of.get(name)) is None:
+            known = self._of[name] = _OfChannel(name)
+        return known
 
-    def _forget(self, name: str, known: "_OfChannel") -> None:
+    def _add(self, known: "_OfChannel", key: str, fingerprint: bytes, answer: Answer, until_s: float) -> None:
+        """One that is not there."""
+        size_bytes = kept_bytes(key, answer.body)
+        known.answers[key] = _Kept(fingerprint, answer, until_s, size_bytes)
+        known.size_bytes += size_bytes
+        self._all_bytes += size_bytes
+
+    def _forget(self, known: "_OfChannel") -> None:
         """What is over, and what is too much."""
         now_s = self._now_s()
         while known.answers:
-            oldest = next(iter(known.answers.values()))
-            if oldest.until_s > now_s:
+            if next(iter(known.answers.values())).until_s > now_s:
                 if len(known.answers) <= self._keys_max and known.size_bytes <= self._bytes_max:
-                    return
-                metrics.KEYS_FORGOTTEN.labels(name).inc()
-            known.answers.popitem(last=False)
-            known.size_bytes -= oldest.size_bytes
+                    break
+                metrics.KEYS_FORGOTTEN.labels(known.name).inc()
+            self._drop_oldest(known)
+        while self._all_bytes > self._all_bytes_max:
+            most = max(self._of.values(), key=_size)
+            while self._all_bytes > self._all_bytes_max and most.answers:
+                metrics.KEYS_FORGOTTEN.labels(most.name).inc()
+                self._drop_oldest(most)
+
+    def _drop_oldest(self, known: "_OfChannel") -> None:
+        _, oldest = known.answers.popitem(last=False)
+        known.size_bytes -= oldest.size_bytes
+        self._all_bytes -= oldest.size_bytes
 
 
 class _OfChannel:
-    """The oldest answer first."""
-
-    def __init__(self) -> None:
+    def __init__(self, name: str) -> None:
+        self.name = name
         self.answers: OrderedDict[str, _Kept] = OrderedDict()
+        """The oldest first."""
         self.under_way: dict[str, bytes] = {}
         self.size_bytes = 0
 
-    def add(self, key: str, fingerprint: bytes, answer: Answer, until_s: float) -> None:
-        """One that is not there."""
-        size_bytes = len(key) + len(answer.body) + EXTRA_BYTES
-        self.answers[key] = _Kept(fingerprint, answer, until_s, size_bytes)
-        self.size_bytes += size_bytes
+
+def _size(known: _OfChannel) -> int:
+    return known.size_bytes
 
 
 def key_of(values: Sequence[str]) -> str | None:

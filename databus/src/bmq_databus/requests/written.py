@@ -45,6 +45,8 @@ class Requests:
         self.streams = OpenStreams()
         self._room = BodyRoom(BODIES_BYTES_MAX)
         self._idempotency = Idempotency(asyncio.get_running_loop().time)
+        self._recalling = asyncio.Lock()
+        """One channel's keys are read at a time."""
 
     def room(self, channel: Channel) -> AbstractContextManager[OneBody]:
         """What a request to the channel holds until its answer is taken."""
@@ -91,8 +93,8 @@ class Requests:
         one has the statuses, and where messages are. Raises KeyReused, KeyUnderWay, TooMuchAtOnce, and what `messages`
         does.
         """
-        if channel.is_declared and (keys := self.writing.take_keys(channel)):
-            self._idempotency.remember(channel, keys, now_ms=self.writing.now_ms())
+        if channel.is_declared and not self.writing.are_keys_read(channel):
+            await self._recall(channel)
         kept = self._idempotency.kept(channel, key, fingerprint)
         if kept is not None:
             return kept, []
@@ -111,6 +113,11 @@ class Requests:
             if any(map(may_be_written, outcomes)):
                 claim.keep(again(outcomes, given))
             return given, outcomes
+
+    async def _recall(self, channel: Channel) -> None:
+        async with self._recalling:
+            keys = await self.writing.read_keys(channel)
+            self._idempotency.remember(channel, keys, now_ms=self.writing.now_ms())
 
     def refused(self, channel: Channel, status: int) -> None:
         """A request of which nothing was looked at counts as one message."""

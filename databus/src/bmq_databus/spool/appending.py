@@ -62,9 +62,13 @@ class Appending:
         """The spool's id, which each frame ends with, and a number above all that were given."""
         self._spool_id, self._next_number = spool_id, next_number
 
-    def known_keys(self, now_ms: int) -> list[Once]:
-        """Those that earlier processes kept, the oldest first; before anything is appended."""
-        return self._keys.recover(now_ms)
+    def recover_keys(self) -> None:
+        """What earlier processes kept is whole; before anything is appended."""
+        self._keys.recover(self._clock.now_ms())
+
+    def keys(self) -> list[Once]:
+        """The newest that are kept, the oldest of them first: as many as a channel may have in memory."""
+        return self._keys.read(self._clock.now_ms())
 
     @property
     def newest(self) -> SegmentFile | None:

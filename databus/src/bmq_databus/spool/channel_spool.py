@@ -79,7 +79,8 @@ class ChannelSpool:
         self._clock = clock
         self._loop = asyncio.get_running_loop()
         self._held: SpoolFolder | None = None
-        self._known_keys: list[Once] = []
+        self.are_keys_read = False
+        """Whether `read_keys` has told those that earlier processes kept."""
         self._appending = Appending(folder, segment_bytes=lambda: self.limits.segment_bytes, clock=clock)
         self._segments: list[UndoneSegment] = []
         self._entering: deque[Entering] = deque()
@@ -119,7 +120,7 @@ class ChannelSpool:
         spool._metrics.tell(spool)
         spool._held = await spool._disk.run(partial(SpoolFolder, folder))
         spool_id = await spool._disk.run(partial(id_made, folder, bytes(SystemRng().nonce())))
-        spool._known_keys = await spool._disk.run(partial(spool._appending.known_keys, clock.now_ms()))
+        await spool._disk.run(spool._appending.recover_keys)
         spool._segments, next_number = await spool._disk.run(partial(undone_in, folder))
         spool._appending.begin(spool_id, next_number)
         await spool._disk.run(spool._aside.recover)
@@ -155,9 +156,21 @@ class ChannelSpool:
         """Durable when it returns, all of them. Raises SpoolFull, SpoolFailed, EntryTooLarge: none was accepted."""
         await (await self.enter(messages, patience_s=patience_s))
 
-    def take_keys(self) -> list[Once]:
-        """Those that were there at the start, the oldest first; once."""
-        keys, self._known_keys = self._known_keys, []
+    async def read_keys(self) -> list[Once]:
+        """Those that are kept on disk, the oldest first; once."""
+        if self.are_keys_read:
+            return []
+        try:
+            keys = await self._writes.run(self._appending.keys)  # which nobody writes meanwhile
+        except OSError as error:
+            keys = []
+            log.error(
+                "keys of requests cannot be read: those that come again are written again",
+                folder=str(self._folder),
+                why=error.strerror or str(error),
+                remedy=REMEDIES.get(error.errno or 0, "look at the disk"),
+            )
+        self.are_keys_read = True
         return keys
 
     async def room_for(self, messages: Sequence[Spooled], *, patience_s: float, once: Once | None = None) -> None:
