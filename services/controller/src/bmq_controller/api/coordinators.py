@@ -8,7 +8,7 @@ import asyncio
 from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 from bmq.errors import BmqError
 from bmq.metadata.image import Topic
@@ -51,23 +51,36 @@ class GroupOffset:
     lag_seconds: float | None = None
 
 
-async def list_groups(sources: ApiSources) -> list[dict[str, Any]]:
-    """The fields of ListGroups, of all coordinators. Raises BmqError, Refused where one cannot answer."""
+class GroupListed(NamedTuple):
+    """As a coordinator lists it."""
+
+    group_id: str
+    state: str
+    protocol_type: str
+
+
+async def list_groups(sources: ApiSources) -> list[GroupListed]:
+    """Those of all coordinators. Raises BmqError, Refused where one cannot answer."""
     topic = sources.image.topic(CONSUMER_OFFSETS)
     if topic is None:
         return []
     at_once = asyncio.Semaphore(CALLS_AT_ONCE)
 
-    async def ask(partition: int) -> list[dict[str, Any]]:
+    async def ask(partition: int) -> list[GroupListed]:
         async with at_once:
             answer = await _ask(
                 sources, topic, partition, ApiKey.LIST_GROUPS, Message(states_filter=[], types_filter=[])
             )
-        _check(answer.get("error_code", 0))
-        return [fields_of(group) for group in answer.get("groups") or []]
+            _check(answer.get("error_code", 0))
+            return await in_thread(lambda: [_listed(group) for group in answer.get("groups") or []])
 
     answers = await together(ask(partition) for partition in range(len(topic.partitions)))
     return [group for answer in answers for group in answer]
+
+
+def _listed(group: Fields) -> GroupListed:
+    found = fields_of(group)
+    return GroupListed(found["group_id"], found.get("group_state") or "", found.get("protocol_type") or "")
 
 
 async def topic_consumers(sources: ApiSources, topic: str, lanes: Mapping[str, int]) -> dict[str, Consumers]:

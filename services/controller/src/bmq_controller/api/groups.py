@@ -6,7 +6,14 @@ from fastapi import FastAPI, Response
 
 from bmq.fairness.turns import Places
 from bmq.naming.lanes import lane_group
-from bmq_controller.api.coordinators import GroupOffset, delete_group, describe_group, fields_of, list_groups
+from bmq_controller.api.coordinators import (
+    GroupListed,
+    GroupOffset,
+    delete_group,
+    describe_group,
+    fields_of,
+    list_groups,
+)
 from bmq_controller.api.lists import listed
 from bmq_controller.api.models import GroupOffsetView, GroupSummary, GroupView, MemberView
 from bmq_controller.api.paging import LIMIT_MAX, Continue, Limit, Page, as_json, page
@@ -15,27 +22,29 @@ from bmq_controller.api.sources import ApiSources, in_thread
 
 GROUPS_AT_ONCE: Final = 2
 """A coordinator tells all offsets of a group, hundreds of thousands perhaps: so many groups are put together at a
-time, and one for each address."""
+time, and one for each address. So are lists of groups, each of which is made of all that there are."""
 
 
 def add_to(app: FastAPI, sources: ApiSources) -> None:
     """Adds the requests that list, show and delete consumer groups."""
     at_once = Places(GROUPS_AT_ONCE, leaving=True)
+    lists_at_once = Places(GROUPS_AT_ONCE, leaving=True)
 
     @app.get("/v1/groups", tags=["groups"], response_model=Page[GroupSummary])
-    async def get_groups(limit: Limit = 100, after: Continue = None, lane: InLane = "") -> Response:
+    async def get_groups(address: Address, limit: Limit = 100, after: Continue = None, lane: InLane = "") -> Response:
         """Consumer groups by name. A lane's group is called :LANE#NUMBER:GROUP here."""
-        found = await list_groups(sources)
-        return await listed(
-            lambda: page(
-                (one for one in found if _lane_of(one["group_id"]) == lane),
-                key=lambda one: (str(one["group_id"]),),
-                view=as_json(_summary),
-                limit=limit,
-                after=after,
-                kind="groups",
+        async with lists_at_once.holding(party=address):
+            found = await list_groups(sources)
+            return await listed(
+                lambda: page(
+                    (one for one in found if _lane_of(one.group_id) == lane),
+                    key=lambda one: (one.group_id,),
+                    view=as_json(_summary),
+                    limit=limit,
+                    after=after,
+                    kind="groups",
+                )
             )
-        )
 
     @app.get("/v1/groups/{group_id:path}", tags=["groups"], responses=MISSING, response_model=GroupView)
     async def get_group(group_id: str, address: Address, limit: Limit = LIMIT_MAX, after: Continue = None) -> Response:
@@ -62,10 +71,8 @@ def _lane_of(group_id: str) -> str:
     return "" if found is None else found.lane
 
 
-def _summary(one: dict[str, Any]) -> GroupSummary:
-    return GroupSummary(
-        group_id=one["group_id"], state=one.get("group_state") or "", protocol_type=one.get("protocol_type") or ""
-    )
+def _summary(one: GroupListed) -> GroupSummary:
+    return GroupSummary(group_id=one.group_id, state=one.state, protocol_type=one.protocol_type)
 
 
 def encode_group(group_id: str, found: dict[str, Any], offsets: Page[GroupOffset]) -> bytes:
