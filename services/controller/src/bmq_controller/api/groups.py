@@ -1,9 +1,14 @@
 """`/v1/groups`: list, get, delete. They live on brokers; a group's id may have slashes."""
 
+from bisect import bisect_right
+from collections.abc import Iterator
+from functools import partial
+from itertools import islice
 from typing import Any, Final
 
 from fastapi import FastAPI, Response
 
+from bmq.fairness.made_for_all import MadeForAll
 from bmq.fairness.turns import Places
 from bmq.naming.lanes import lane_group
 from bmq_controller.api.coordinators import (
@@ -16,35 +21,37 @@ from bmq_controller.api.coordinators import (
 )
 from bmq_controller.api.lists import listed
 from bmq_controller.api.models import GroupOffsetView, GroupSummary, GroupView, MemberView
-from bmq_controller.api.paging import LIMIT_MAX, Continue, Limit, Page, as_json, page
+from bmq_controller.api.paging import LIMIT_MAX, Continue, Key, Limit, Page, as_json, ordered_page
 from bmq_controller.api.parameters import MISSING, Address, InLane
 from bmq_controller.api.sources import ApiSources, in_thread
 
 GROUPS_AT_ONCE: Final = 2
 """A coordinator tells all offsets of a group, hundreds of thousands perhaps: so many groups are put together at a
-time, and one for each address. So are lists of groups, each of which is made of all that there are."""
+time, and one for each address."""
+
+GroupsByLane = dict[str, list[GroupListed]]
+"""All groups, in the order of their names."""
 
 
 def add_to(app: FastAPI, sources: ApiSources) -> None:
     """Adds the requests that list, show and delete consumer groups."""
     at_once = Places(GROUPS_AT_ONCE, leaving=True)
-    lists_at_once = Places(GROUPS_AT_ONCE, leaving=True)
+    everything = MadeForAll(lambda: _all_groups(sources), name="list groups")
 
     @app.get("/v1/groups", tags=["groups"], response_model=Page[GroupSummary])
-    async def get_groups(address: Address, limit: Limit = 100, after: Continue = None, lane: InLane = "") -> Response:
+    async def get_groups(limit: Limit = 100, after: Continue = None, lane: InLane = "") -> Response:
         """Consumer groups by name. A lane's group is called :LANE#NUMBER:GROUP here."""
-        async with lists_at_once.holding(party=address):
-            found = await list_groups(sources)
-            return await listed(
-                lambda: page(
-                    (one for one in found if _lane_of(one.group_id) == lane),
-                    key=lambda one: (one.group_id,),
-                    view=as_json(_summary),
-                    limit=limit,
-                    after=after,
-                    kind="groups",
-                )
+        found = (await everything.get()).get(lane, [])
+        return await listed(
+            lambda: ordered_page(
+                partial(_above, found),
+                key=lambda one: (one.group_id,),
+                view=as_json(_summary),
+                limit=limit,
+                after=after,
+                kind="groups",
             )
+        )
 
     @app.get("/v1/groups/{group_id:path}", tags=["groups"], responses=MISSING, response_model=GroupView)
     async def get_group(group_id: str, address: Address, limit: Limit = LIMIT_MAX, after: Continue = None) -> Response:
@@ -69,6 +76,29 @@ def add_to(app: FastAPI, sources: ApiSources) -> None:
 def _lane_of(group_id: str) -> str:
     found = lane_group(group_id)
     return "" if found is None else found.lane
+
+
+async def _all_groups(sources: ApiSources) -> GroupsByLane:
+    found = await list_groups(sources)
+
+    def by_lane() -> GroupsByLane:
+        groups: GroupsByLane = {}
+        for one in sorted(found):
+            groups.setdefault(_lane_of(one.group_id), []).append(one)
+        return groups
+
+    return await in_thread(by_lane)
+
+
+def _above(groups: list[GroupListed], start: Key | None) -> Iterator[GroupListed]:
+    if start is None:
+        return iter(groups)
+    (last,) = start
+    return islice(groups, bisect_right(groups, last, key=_name_of), None)
+
+
+def _name_of(one: GroupListed) -> str:
+    return one.group_id
 
 
 def _summary(one: GroupListed) -> GroupSummary:
