@@ -10,6 +10,7 @@ import pytest
 from controller_committed import Committed
 
 from bmq.metadata.feed import MetadataFeed
+from bmq.metadata.image import Image
 from bmq.metadata.records import ClusterCreated
 from bmq_controller.api import channel_watch
 from bmq_controller.api.channel_watch import ChannelWatch
@@ -222,5 +223,56 @@ def test_who_missed_much_gets_all_in_one_answer_that_is_kept_once_for_all_such(m
         assert len(json.loads(answers[0])["channels"]) == 101
         assert json.loads(answers[-1])["complete"] is False
         assert sum(len(one) for one in {id(one): one for one in answers}.values()) < 64 * 5_000 < 100 * len(answers[0])
+
+    run(test)
+
+
+def test_versions_of_ones_own_choosing_have_hardly_more_encoded_than_all_channels(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Each had an answer of its own made: 900 watchers of 900 versions kept a node busy at every change."""
+
+    async def test(world: World) -> None:
+        monkeypatch.setattr(channel_watch, "CHANGED_BYTES_MAX", 20_000)
+        versions = []
+        for number in range(400):
+            world.create(f"c{number:03}")
+            await world.publish()
+            versions.append((await world.asked())["version"])
+        world.turn_off("c000")
+        await world.publish()
+        await asyncio.sleep(1)
+        sizes_bytes, encode = [], channel_watch.encode_changes
+
+        def noted(image: Image, names: frozenset[str], *, complete: bool) -> bytes:
+            found = encode(image, names, complete=complete)
+            sizes_bytes.append(len(found))
+            return found
+
+        monkeypatch.setattr(channel_watch, "encode_changes", noted)
+        answers = [json.loads(await world.watch.changes(version, wait_s=0)) for version in versions]
+        everything = max(sizes_bytes)
+        near, far = sizes_bytes[-channel_watch.NEAR :], sizes_bytes[: -channel_watch.NEAR]
+        assert sum(near) < channel_watch.NEAR * (everything * channel_watch.NEAR // 400 + 200)
+        assert sum(far) <= everything + 20_000 + 200 * len(far)
+        assert [len(one["channels"]) for one in answers[-3:]] == [3, 2, 1], "who missed little is told that"
+        assert all(len(one["channels"]) == 401 for one in answers if one["complete"])
+
+    run(test)
+
+
+def test_large_answers_to_one_address_leave_the_turns_between_them_to_others() -> None:
+    async def test(world: World) -> None:
+        wide = json.dumps({"topic": "x" * 16_000})
+        for number in range(5):
+            world.cluster.commit(create_channel(world.cluster.image, 1, f"wide{number}", wide).records)
+        await world.publish()
+        await asyncio.sleep(1)
+        greedy = [asyncio.create_task(world.watch.changes("", wait_s=0, party="greedy")) for _ in range(50)]
+        await asyncio.sleep(0)
+        modest = asyncio.create_task(world.watch.changes("", wait_s=0, party="modest"))
+        await modest
+        assert sum(one.done() for one in greedy) <= 3
+        assert len({await one for one in greedy}) == 1
 
     run(test)

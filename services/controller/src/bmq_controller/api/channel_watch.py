@@ -7,11 +7,13 @@ and shared by all who ask. A node that is behind what a watcher has already wait
 
 import asyncio
 from collections import deque
+from collections.abc import Hashable
 from typing import Any, Final
 
 import msgspec
 
 from bmq.fairness.crowd import Crowd
+from bmq.fairness.turns import Turns
 from bmq.metadata.channels import changed_names, channel, channel_names, revision
 from bmq.metadata.image import Image
 from bmq.roles.controller import Metadata
@@ -27,19 +29,29 @@ CHANGES_KEPT: Final = 10_000
 CHANGED_BYTES_MAX: Final = 1 << 20
 """More than that is not told apart by when it changed: who missed it gets all channels, in the one answer that all who
 need them share."""
-ENCODED_MAX: Final = 64
-"""For how many versions an answer is kept."""
+NEAR: Final = 64
+"""Who missed no more changes than this is told them. What is told of others has a bound in bytes and looks for each
+version of the metadata, whatever versions are asked from: then they share the answer with all channels."""
+LOOK_BYTES: Final = 200
+"""As how many bytes a look at a change counts."""
+TURN_BYTES: Final = 64 << 10
+"""Answers above it are sent by turns of addresses, one in each turn of the event loop; so is what has to be encoded."""
 
 
 class ChannelWatch:
     """One node's. Follows the metadata from its making on."""
 
-    def __init__(self, metadata: Metadata) -> None:
+    def __init__(self, metadata: Metadata, turns: Turns | None = None) -> None:
+        """`turns` are those of all that is long at this node's address."""
+        self._turns = turns if turns is not None else Turns()
         self._image = metadata.image
         self._known_from = revision(self._image)
         """`_changes` has each name that changed above it."""
         self._changes: deque[tuple[int, frozenset[str]]] = deque()
         self._encoded: dict[int | None, bytes] = {}
+        """By the version that is asked from; None: all channels."""
+        self._left_bytes = CHANGED_BYTES_MAX
+        """What may still be told to those who missed many changes, of this version."""
         self._crowd = Crowd()
         self._next_s = float("-inf")
         """Before it nobody is woken again."""
@@ -51,9 +63,9 @@ class ChannelWatch:
         """How many wait."""
         return len(self._crowd)
 
-    async def changes(self, after: str, *, wait_s: float) -> bytes:
+    async def changes(self, after: str, *, wait_s: float, party: Hashable = None) -> bytes:
         """What changed since the version `after` ("": nothing is known), as JSON of ChannelChanges; with nothing in it
-        after `wait_s` without a change.
+        after `wait_s` without a change. `party`: who asks, an address.
         """
         loop = asyncio.get_running_loop()
         until_s = loop.time() + wait_s
@@ -63,12 +75,11 @@ class ChannelWatch:
                     await self._crowd.wait()
             except TimeoutError:
                 break
-        since = self._since(after)
-        if since == revision(
-            self._image
-        ):  # also where the watcher has more: its own version, so that it never goes back
+        if not self._has_all(after) and self._is_long(self._since(after)):
+            await self._turns.turn(party=party)
+        if self._has_all(after):  # or has more: its own version, so that it never goes back
             return _encoded(after, [], [], complete=False)
-        return self._answer(since)
+        return self._answer(self._since(after))
 
     def end(self) -> None:
         """Everybody is answered now, and nobody waits from now on."""
@@ -77,6 +88,9 @@ class ChannelWatch:
         if self._waking is not None:
             self._waking.cancel()
         self._crowd.wake()
+
+    def _has_all(self, after: str) -> bool:
+        return self._since(after) == revision(self._image)
 
     def _has_nothing(self, after: str) -> bool:
         """Whether the watcher has everything, or more of it is being gathered."""
@@ -91,20 +105,44 @@ class ChannelWatch:
         since = min(int(number), revision(self._image))
         return since if since >= self._known_from else None
 
+    def _is_long(self, since: int | None) -> bool:
+        """Whether its answer takes long to be encoded, or sent."""
+        if (known := self._encoded.get(since)) is not None:
+            return len(known) > TURN_BYTES
+        return since is None or (len(self._changes) > NEAR and self._changes[-NEAR - 1][0] > since)
+
     def _answer(self, since: int | None) -> bytes:
-        if (found := self._encoded.get(since)) is not None:
-            return found
-        if len(self._encoded) >= ENCODED_MAX:
-            everything = self._encoded.get(None)
-            self._encoded = {} if everything is None else {None: everything}
-        if since is None:
-            found = encode_changes(self._image, frozenset(channel_names(self._image)), complete=True)
-        else:
-            names = frozenset().union(*(changed for number, changed in self._changes if number > since))
-            is_much = _are_more_than(CHANGED_BYTES_MAX, self._image, names)
-            found = self._answer(None) if is_much else encode_changes(self._image, names, complete=False)
-        self._encoded[since] = found
+        found = self._encoded.get(since)
+        if found is None:
+            found = self._all() if since is None else self._told_apart(since)
+            self._encoded[since] = found
         return found
+
+    def _all(self) -> bytes:
+        return encode_changes(self._image, frozenset(channel_names(self._image)), complete=True)
+
+    def _told_apart(self, since: int) -> bytes:
+        """What changed since then; all channels where that is much."""
+        names: set[str] = set()
+        left_bytes, looks = CHANGED_BYTES_MAX, 0
+        for number, changed in reversed(self._changes):
+            if number <= since:
+                break
+            looks += 1
+            if looks == NEAR + 1:
+                left_bytes = min(left_bytes, self._left_bytes)
+            left_bytes -= LOOK_BYTES + sum(map(self._bytes_of, changed - names))
+            names |= changed
+            if left_bytes < 0:
+                break
+        if looks > NEAR:
+            self._left_bytes = max(0, left_bytes)
+        return self._answer(None) if left_bytes < 0 else encode_changes(self._image, frozenset(names), complete=False)
+
+    def _bytes_of(self, name: str) -> int:
+        """What it is called and says."""
+        found = channel(self._image, name)
+        return len(name) + (0 if found is None else len(found.spec))
 
     def _changed(self, old: Image, new: Image) -> None:
         names = changed_names(self._image, new)
@@ -115,6 +153,7 @@ class ChannelWatch:
         if not names:
             return
         self._encoded.clear()
+        self._left_bytes = CHANGED_BYTES_MAX
         self._changes.append((revision(new), names))
         while len(self._changes) > CHANGES_KEPT:
             self._known_from, _ = self._changes.popleft()
@@ -129,17 +168,6 @@ class ChannelWatch:
         self._waking = None
         self._next_s = asyncio.get_running_loop().time() + max(GATHERED_S, len(self._crowd) * ANSWER_S)
         self._crowd.wake()
-
-
-def _are_more_than(size_bytes: int, image: Image, names: frozenset[str]) -> bool:
-    """Whether what these channels are called and say comes to more."""
-    found_bytes = 0
-    for name in names:
-        one = channel(image, name)
-        found_bytes += len(name) + (len(one.spec) if one is not None else 0)
-        if found_bytes > size_bytes:
-            return True
-    return False
 
 
 def encode_changes(image: Image, names: frozenset[str], *, complete: bool) -> bytes:

@@ -199,9 +199,10 @@ class AdminFront:
             return _refusal(request, "TooManyRequests", full, "ask another node, or try again later").reply()
         if self._watch is None or self._watch[0] is not sources:
             self.end_watches()
-            self._watch = sources, ChannelWatch(sources.metadata)
+            self._watch = sources, ChannelWatch(sources.metadata, self._turns)
         loop = asyncio.get_running_loop()
-        waiting = loop.create_task(self._watch[1].changes(asked.get("after", ""), wait_s=wait_s))
+        changes = self._watch[1].changes(asked.get("after", ""), wait_s=wait_s, party=_host_of(scope))
+        waiting = loop.create_task(changes)
         leaving = loop.create_task(_left(receive))
         try:
             await asyncio.wait((waiting, leaving), return_when=asyncio.FIRST_COMPLETED)
