@@ -699,3 +699,32 @@ def test_a_bug_of_an_owner_is_told_to_the_one_whose_batch_met_it_and_not_sent_to
         proxied.appends.close()
 
     in_virtual_time(main)
+
+
+def test_a_change_of_other_topics_costs_nothing_however_many_wait() -> None:
+    """Forty thousand that waited were looked through at each change of the metadata."""
+
+    async def main() -> None:
+        owner = HoldingOwner()
+        proxied = Proxied(owner)
+        for number in range(100):
+            proxied.submit(b"1", origin=f"connection {number}")
+            owner.refuses(number)
+        await asyncio.sleep(0)
+        other = proxied.metadata.add_topic("other", 1)
+        looked, partition = [], type(proxied.metadata.image).partition
+
+        def noted(image: Any, tp: TopicPartition) -> PartitionMeta | None:
+            looked.append(tp)
+            return partition(image, tp)
+
+        with pytest.MonkeyPatch.context() as patched:
+            patched.setattr(type(proxied.metadata.image), "partition", noted)
+            proxied.metadata.change(topics={**proxied.metadata.image.topics, other.topic_id: other})
+            assert looked == []
+            proxied.moves()
+            assert len(looked) >= 100
+        await asyncio.sleep(RETRY_FIRST_S / 2)
+        assert len(owner.got) == 200, "those whose partition has moved are sent at once"
+
+    in_virtual_time(main)

@@ -31,10 +31,11 @@ from bmq.errors import (
     UnknownTopic,
 )
 from bmq.metadata.image import Image
+from bmq.metadata.shared_map import differences
 from bmq.roles.controller import Metadata
 from bmq.roles.owner import Appended, Owner
 from bmq.roles.unheard import refused_unheard
-from bmq.values import TopicPartition
+from bmq.values import TopicId, TopicPartition
 from bmq.wire.batch_headers import read_header
 from bmq_proxy.origins import Origin
 from bmq_proxy.refused import Named, RefusedBatches
@@ -60,6 +61,7 @@ class _Queue:
         "owner",
         "refused",
         "timer",
+        "topics",
         "unproved",
         "waiting",
     )
@@ -78,6 +80,8 @@ class _Queue:
         self.delay_s = RETRY_FIRST_S
         self.timer: asyncio.TimerHandle | None = None
         """Until it is over, what waits is not sent again."""
+        self.topics: set[TopicId] = set()
+        """Those that something has waited for."""
         self.given_up: dict[int, _GivenUp] | None = None
         """By producer id: while something is with the owner that was there when a batch of it was given up."""
 
@@ -153,6 +157,8 @@ class Appends:
         self._numbers = count()
         self._queues: dict[tuple[Origin | None, Named], _Queue] = {}
         """Those that have something on its way or waiting."""
+        self._by_topic: dict[TopicId, dict[_Queue, None]] = {}
+        """Those in which something waits, or has waited, for a partition of the topic."""
         self._timers: Counter[Hashable] = Counter()
         """How many of them wait to send something again, by address."""
         self.refused = RefusedBatches(self._loop.time)
@@ -242,6 +248,7 @@ class Appends:
         self._is_closed = True
         self._unsubscribe()
         queues, self._queues = self._queues, {}
+        self._by_topic.clear()
         for queue in queues.values():
             if queue.timer is not None:
                 queue.timer.cancel()
@@ -256,9 +263,16 @@ class Appends:
         if queue.given_up and _producer_id(append.records) in queue.given_up:
             _fail_behind(append)
         elif queue.waiting:
-            queue.waiting.append(append)
+            self._wait(queue, append)
         else:
             self._send(queue, append)
+
+    def _wait(self, queue: _Queue, append: Append) -> None:
+        insort(queue.waiting, append)
+        topic_id = append.tp.topic_id
+        if topic_id not in queue.topics:
+            queue.topics.add(topic_id)
+            self._by_topic.setdefault(topic_id, {})[queue] = None
 
     def _proved(self, queue: _Queue, _: "asyncio.Future[Buffer] | None" = None) -> None:
         """One of the queue's was proved, or will not be: it goes on, as far as nothing before it is being proved."""
@@ -282,6 +296,11 @@ class Appends:
                 queue.timer.cancel()
                 self._timer_over(queue)
             del self._queues[queue.key]
+            for topic_id in queue.topics:
+                of_topic = self._by_topic[topic_id]
+                del of_topic[queue]
+                if not of_topic:
+                    del self._by_topic[topic_id]
 
     def _send(self, queue: _Queue, append: Append) -> None:
         try:
@@ -296,7 +315,7 @@ class Appends:
                 # What is with the old owner, or went to the topic that had this name, may still be refused: nobody must
                 # have this before that. And what is refused already goes again before this; `_answered` will hear of
                 # it.
-                insort(queue.waiting, append)
+                self._wait(queue, append)
                 return
             future = owner.append(
                 append.tp, append.records, produce_version=append.produce_version, party=(append.address, queue.key[0])
@@ -350,7 +369,7 @@ class Appends:
             if given_up is not None and given_up.number < append.number:
                 _fail_behind(append)
                 return
-        insort(queue.waiting, append)
+        self._wait(queue, append)
         if queue.timer is None:
             self._timers[queue.address] += 1
             delay_s = max(queue.delay_s, self._timers[queue.address] / RETRIES_PER_S)
@@ -391,9 +410,12 @@ class Appends:
 
     def _image_changed(self, old: Image, new: Image) -> None:
         """Who waits for a partition that changed hands need not wait longer."""
-        if new.topics is old.topics and new.nodes is old.nodes:
+        if not self._by_topic or new.topics is old.topics:
             return
-        for queue in self._queues.values():
+        found = differences(old.topics, new.topics)
+        topics = (*(topic_id for topic_id, _, _ in found.changed), *(topic_id for topic_id, _ in found.gone))
+        queues = {queue for topic_id in topics for queue in self._by_topic.get(topic_id, ()) if queue.waiting}
+        for queue in sorted(queues, key=_first_number):
             if queue.timer is not None and any(
                 new.partition(tp) != old.partition(tp) for tp in {append.tp for append in queue.waiting}
             ):
@@ -401,6 +423,11 @@ class Appends:
                 # Not here: others have yet to hear of the change, among them, in one process, the new owner.
                 queue.timer = self._loop.call_later(0, self._time_to_send, queue)
                 queue.delay_s = RETRY_FIRST_S
+
+
+def _first_number(queue: _Queue) -> int:
+    """What waits there longest; in their order, so that a seed replays it."""
+    return queue.waiting[0].number
 
 
 def _give_up(append: Append, error: BaseException) -> None:
