@@ -58,6 +58,17 @@ def expire_as_anybody_would(spark: SparkSession, name: TableName) -> None:
     spark.sql(f"CALL `{name.catalog}`.system.{call}").collect()
 
 
+def expire_by_pyiceberg(opened: Opened, name: TableName) -> None:
+    """As it does in a catalog of SQL: of everything but the newest snapshot, whose parent it takes out."""
+    table = opened.load(name)
+    newest = table.current_snapshot()
+    assert newest is not None
+    others = [one.snapshot_id for one in table.metadata.snapshots if one.snapshot_id != newest.snapshot_id]
+    table.maintenance.expire_snapshots().by_ids(others).commit()
+    [left] = opened.load(name).metadata.snapshots
+    assert left.parent_snapshot_id is None
+
+
 def compact_as_anybody_would(spark: SparkSession, name: TableName) -> None:
     call = f"rewrite_data_files(table => '{name.in_catalog}', options => map('min-input-files', '2'))"
     spark.sql(f"CALL `{name.catalog}`.system.{call}").collect()
@@ -168,6 +179,43 @@ def test_places_survive_the_compaction_and_expiry_of_somebody_elses_maintenance(
     assert again.places() == {"orders": {0: 6}}
     again.add(batch(spark, 0, [Record(offset=6, value=b'{"id": 1}'), Record(offset=7, value=b"no JSON")]))
     assert offsets(opened, name) == [0, 2, 4, 6] and offsets(opened, name.dead_letters) == [1, 3, 5, 7]
+
+
+@pytest.mark.parametrize("change", ["compacted", "a row deleted", "all rows deleted"])
+@pytest.mark.parametrize("former", [True, False])
+def test_a_table_keeps_its_places_where_a_parent_is_taken_out_with_what_expires(
+    spark: SparkSession, sql: Opened, change: str, former: bool
+) -> None:
+    """The newest snapshot, which is no batch, looks like the table's first then."""
+    name = sql.table(f"taken_out_{change.replace(' ', '_')}_{former}")
+    sink = IcebergSink(spark, name, typing(), settings())
+    for number in range(3):
+        sink.add(batch(spark, number, records(2 * number, 2 * number + 2)))
+    if not former:
+        spark.sql(f"ALTER TABLE {name.sql} SET TBLPROPERTIES ('write.metadata.previous-versions-max' = '1')")
+    if change == "compacted":
+        compact_as_anybody_would(spark, name)
+    else:
+        spark.sql(f"DELETE FROM {name.sql} WHERE offset {'= 3' if change == 'a row deleted' else '>= 0'}")
+    expire_by_pyiceberg(sql, name)
+    again = IcebergSink(spark, name, typing(), settings())
+    assert again.places() == sink.places() == {"orders": {0: 6}}
+    again.add(batch(spark, 3, records(6, 8)))
+    assert again.places() == {"orders": {0: 8}} and offsets(sql, name)[-2:] == [6, 7]
+
+
+def test_two_jobs_places_outlive_a_rollback_to_a_batch_whose_parent_was_taken_out(
+    spark: SparkSession, sql: Opened
+) -> None:
+    name = sql.table("taken_out_rolled_back")
+    sink = IcebergSink(spark, name, typing(), settings())
+    sink.add(batch(spark, 0, [replace(record, partition=1) for record in records(0, 2)]))
+    sink.add(batch(spark, 1, records(0, 2)))
+    expire_by_pyiceberg(sql, name)
+    then = sink.table.newest_id()
+    sink.add(batch(spark, 2, records(2, 4)))
+    spark.sql(f"CALL `{name.catalog}`.system.rollback_to_snapshot('{name.in_catalog}', {then})").collect()
+    assert sink.places() == IcebergSink(spark, name, typing(), settings()).places() == {"orders": {0: 2, 1: 2}}
 
 
 def test_a_table_that_was_rolled_back_has_the_places_of_then(spark: SparkSession, opened: Opened) -> None:

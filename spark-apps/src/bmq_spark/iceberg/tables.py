@@ -2,7 +2,7 @@
 snapshots staged and published.
 """
 
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -18,16 +18,14 @@ from bmq_spark.errors import ConfigurationError, JobStopped, TableBroken
 from bmq_spark.iceberg.catalogs import TableName, refusal
 from bmq_spark.iceberg.clocks import too_old
 from bmq_spark.iceberg.evolution import changes, columns, ddl
+from bmq_spark.iceberg.lineage import Lineages
 from bmq_spark.iceberg.notes import (
     BY_HAND,
     PLACES,
     SNAPSHOT,
     UNDONE,
-    Ancestor,
-    Lineage,
     named_by,
     places_by,
-    places_of,
     properties,
     undone_by,
 )
@@ -116,9 +114,7 @@ class IcebergTable:
     def __init__(self, spark: SparkSession, name: TableName) -> None:
         self.name = name
         self._spark = spark
-        self._ancestors: dict[int, Ancestor] = {}
-        self._former: tuple[tuple[int, int], Lineage] | None = None
-        """What former metadata told last, of the snapshots that the properties name and that was the newest."""
+        self._lineages = Lineages(self._former, table=str(name))
         self._table: Any = _load(spark, name)
 
     @classmethod
@@ -329,7 +325,7 @@ class IcebergTable:
         named = named_by(kept)
         if named is not None and metadata.currentSnapshot() is None:
             raise self._emptied(metadata, named[0])
-        lineage = self._lineage(metadata, named)
+        lineage = self._lineages.of(metadata, named)
         places = places_by(kept, lineage, table=str(self.name))
         return State(
             metadata=metadata,
@@ -354,74 +350,13 @@ class IcebergTable:
             f"('{SNAPSHOT}' = '{BY_HAND}')"
         )
 
-    def _lineage(self, metadata: Any, named: tuple[int, int] | None) -> Lineage:
-        """`named`: by the properties. Where it is not found, metadata of before is read: rollbacks and expiries by
-        others leave no other trace.
-        """
-        newest = metadata.currentSnapshot()
-        if newest is None:
-            return Lineage(ancestors=(), complete=True, stands=False if named else None)
-        wanted = None if named is None else named[0]
-        found, parent = self._walk(newest, metadata.snapshot, wanted)
-        if wanted is None or parent is None or wanted in (found[-1].snapshot_id, parent):
-            stands = None if wanted is None else wanted in (found[-1].snapshot_id, parent)
-            undone = self._undone(metadata.snapshot(wanted), metadata.snapshot, found) if stands is False else ()
-            return Lineage(ancestors=found, complete=parent is None, stands=stands, undone=undone)
-        assert named is not None
-        key = (named[0], found[0].snapshot_id)
-        if self._former is None or self._former[0] != key:
-            self._former = (key, self._former_lineage(metadata, named, newest))
-        return self._former[1]
-
-    def _former_lineage(self, metadata: Any, named: tuple[int, int], newest: Any) -> Lineage:
-        """As far as the table's former metadata tells it, of which there are 100 files at most (`_PROPERTIES`)."""
+    def _former(self, file: str) -> Any:
+        """The table's metadata of before, in that file; None where it is gone."""
         jvm: Any = self._spark._jvm
-        files, read = [str(each.file()) for each in metadata.previousFiles()], [metadata]
-
-        def snapshot(number: int) -> Any:
-            while True:
-                for known in reversed(read):
-                    if (found := known.snapshot(number)) is not None:
-                        return found
-                if not files:
-                    return None
-                try:
-                    read.append(jvm.org.apache.iceberg.TableMetadataParser.read(self._table.io(), files.pop()))
-                except ANSWERS:  # somebody has deleted it
-                    files.clear()
-
-        found, parent = self._walk(newest, snapshot, named[0])
-        if named[0] in (found[-1].snapshot_id, parent):
-            return Lineage(ancestors=found, complete=False, stands=True)
-        # A snapshot's sequence number is above its parent's: below the one that is named it is not found any more.
-        stands = False if parent is None or found[-1].sequence < named[1] else None
-        undone = self._undone(snapshot(named[0]), snapshot, found) if stands is False else ()
-        return Lineage(ancestors=found, complete=parent is None, stands=stands, undone=undone)
-
-    def _walk(
-        self, newest: Any, snapshot: Callable[[int], Any], wanted: int | None
-    ) -> tuple[list[Ancestor], int | None]:
-        """From the newest to the one wanted, or as far as there are any; with the parent of the last."""
-        found: list[Ancestor] = []
-        at: Any = newest
-        while True:
-            found.append(self._ancestor(at))
-            parent = at.parentId()
-            if found[-1].snapshot_id == wanted or parent is None:
-                return found, parent
-            at = snapshot(int(parent))
-            if at is None:
-                return found, int(parent)
-
-    def _undone(self, named: Any, snapshot: Callable[[int], Any], ancestors: Sequence[Ancestor]) -> list[Places]:
-        """From the snapshot that the properties name down to one that counts."""
-        counts = {each.snapshot_id for each in ancestors}
-        found: list[Places] = []
-        while named is not None and int(named.snapshotId()) not in counts:
-            found.append(self._ancestor(named).places)
-            parent = named.parentId()
-            named = None if parent is None else snapshot(int(parent))
-        return found[::-1]
+        try:
+            return jvm.org.apache.iceberg.TableMetadataParser.read(self._table.io(), file)
+        except ANSWERS:
+            return None
 
     def evolve(self, wanted: pa.Schema, *, found_by: Collection[tuple[str, ...]] = ()) -> bool:
         """Adds and widens columns until rows of `wanted` go in, in one commit; whether anything changed.
@@ -559,17 +494,6 @@ class IcebergTable:
         parsed = self._spark._jsparkSession.parseDataType(StructType([StructField("x", kind)]).json())
         jvm: Any = self._spark._jvm
         return jvm.org.apache.iceberg.spark.SparkSchemaUtil.convert(parsed).findType("x")
-
-    def _ancestor(self, snapshot: Any) -> Ancestor:
-        """Each is asked for its summary once."""
-        number = int(snapshot.snapshotId())
-        if number not in self._ancestors:
-            text = snapshot.summary().get(PLACES)
-            places = places_of({PLACES: text} if text else {}, table=str(self.name))
-            self._ancestors[number] = Ancestor(
-                snapshot_id=number, sequence=int(snapshot.sequenceNumber()), places=places
-            )
-        return self._ancestors[number]
 
     def _has_rows(self, snapshot: Any) -> bool:
         rows = snapshot.summary().get("total-records")
