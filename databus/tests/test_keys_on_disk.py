@@ -1,15 +1,21 @@
 """Keys of requests on an accepted channel outlive the process, wherever it dies, and their files have a bound."""
 
+import asyncio
 import shutil
 import tracemalloc
+from collections.abc import Callable
 from pathlib import Path
+from typing import cast
 
 import pytest
 from test_channel_spool import AT_MS, Clock, in_a_loop, killed, message, opened, read_all, settled
+from tests.waiting import until_async
 
 from bmq_databus.channels.channel import Channel
 from bmq_databus.errors import SpoolFailed
+from bmq_databus.producing.writing import Writing
 from bmq_databus.requests.idempotency import Answer, Idempotency, KeyReused
+from bmq_databus.requests.written import Requests
 from bmq_databus.spool import keys
 from bmq_databus.spool.channel_spool import ChannelSpool
 from bmq_databus.spool.frames import SENT, Once
@@ -169,3 +175,27 @@ async def test_answers_of_an_earlier_process_count_for_what_is_left_of_their_win
     later = await opened(tmp_path, Clock())
     assert [one.key for one in await later.read_keys()] == ["c"]
     await later.close()
+
+
+@in_a_loop
+async def test_keys_that_were_read_are_known_though_the_request_that_asked_for_them_is_given_up(tmp_path: Path) -> None:
+    """A channel that writes to two clusters has two spools: what the first one has told is told once."""
+    gate = asyncio.Event()
+
+    class Reading:
+        def now_ms(self) -> int:
+            return AT_MS
+
+        async def read_keys(self, _: Channel, told: Callable[[list[Once]], None]) -> None:
+            told([once("a")])
+            await gate.wait()
+
+    requests = Requests(cast(Writing, Reading()))
+    asking = asyncio.ensure_future(requests._recall(CLICKS))
+    await until_async(requests._recalling.locked, "the first one to read")
+    await asyncio.sleep(0)
+    asking.cancel()
+    await asyncio.wait([asking])
+    assert requests._idempotency.kept(CLICKS, "a", b"aaaa") == Answer(202, b'{"status":202}')
+    gate.set()
+    await requests._recall(CLICKS)

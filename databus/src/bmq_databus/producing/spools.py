@@ -108,9 +108,10 @@ class Spools:
         """Whether `read_keys` would tell nothing."""
         return all(self._spools[name].are_keys_read for name in self._names.get(channel.name, ()))
 
-    async def read_keys(self, channel: Channel) -> list[Once]:
-        """Those that its spools have on disk, whichever clusters they are for; once."""
-        return [one for name in list(self._names.get(channel.name, ())) for one in await self._spools[name].read_keys()]
+    async def read_keys(self, channel: Channel, told: Callable[[list[Once]], None]) -> None:
+        """Those that its spools have on disk, whichever clusters they are for, spool by spool; once."""
+        for name in list(self._names.get(channel.name, ())):
+            told(await self._spools[name].read_keys())
 
     async def start(self, accepting: Iterable[Channel]) -> None:
         """Opens those of these channels, and what others left. Raises DatabusError, OSError, KafkaException."""

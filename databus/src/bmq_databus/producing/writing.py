@@ -165,9 +165,10 @@ class Writing:
         """Whether `read_keys` would tell nothing."""
         return self._spools is None or self._spools.are_keys_read(channel)
 
-    async def read_keys(self, channel: Channel) -> list[Once]:
-        """Those of requests that an earlier process answered; once."""
-        return [] if self._spools is None else await self._spools.read_keys(channel)
+    async def read_keys(self, channel: Channel, told: Callable[[list[Once]], None]) -> None:
+        """Those of requests that an earlier process answered, some at a time; once."""
+        if self._spools is not None:
+            await self._spools.read_keys(channel, told)
 
     @property
     def spools(self) -> Mapping[str, ChannelSpool]:

@@ -115,9 +115,11 @@ class Requests:
             return given, outcomes
 
     async def _recall(self, channel: Channel) -> None:
-        async with self._recalling:
-            keys = await self.writing.read_keys(channel)
+        def told(keys: list[Once]) -> None:
             self._idempotency.remember(channel, keys, now_ms=self.writing.now_ms())
+
+        async with self._recalling:
+            await self.writing.read_keys(channel, told)
 
     def refused(self, channel: Channel, status: int) -> None:
         """A request of which nothing was looked at counts as one message."""
