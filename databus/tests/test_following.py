@@ -12,7 +12,7 @@ import pytest
 from bmq.errors import ConfigurationError
 from bmq_admin.errors import AdminError, AdminUnreachable
 from bmq_databus.channels.channel import Channel
-from bmq_databus.control_plane.configuration import Configuration, Room, changed, changes_of, channels_in
+from bmq_databus.control_plane.configuration import Configuration, Made, Room, changed, changes_of, channels_in, made_of
 from bmq_databus.control_plane.following import ControlPlane, Following, token_in
 from bmq_databus.control_plane.known import NAME, KnownFile
 from bmq_databus.errors import BadConfiguration
@@ -269,6 +269,61 @@ def test_channels_of_a_control_plane_keep_to_as_many_manners_as_those_of_a_file_
     changed_one = specs | {"c3": {"batching": {"lingerMs": 99}, "topic": "t"}, "c4": {"batching": {"lingerMs": 1}}}
     now, troubles = channels_in(after(answer("3", complete=True, **changed_one)), first)
     assert (now["c3"].manner.linger_ms, troubles) == (99, {}), "there is room for it now"
+
+
+def with_patterns(*patterns: str) -> dict[str, Any]:
+    return {"schema": {"json": {"allOf": [{"pattern": pattern} for pattern in patterns]}}}
+
+
+def test_schemas_of_a_control_plane_have_the_sidecars_memory_together_and_the_one_beyond_it_is_told() -> None:
+    large = {name: with_patterns(*(f"\\p{{L}}{{21}}{name}{number}" for number in range(4))) for name in "abc"}
+    room = Room(schema_bytes=17 << 20)
+    known = after(answer("1", complete=True, **large, orders={}, small=with_patterns("^[a-z]+$")))
+    channels, troubles = channels_in(known, {}, room)
+    assert (channels.keys(), troubles.keys()) == ({"a", "b", "orders", "small"}, {"c"})
+    assert "all schemas of a sidecar have" in troubles["c"] and "lower its patterns' repetitions" in troubles["c"]
+    fewer = after(answer("2", complete=True, **{**large, "a": {}}, orders={}, small=with_patterns("^[a-z]+$")))
+    channels, troubles = channels_in(fewer, channels, room)
+    assert (channels.keys(), troubles) == ({"a", "b", "c", "orders", "small"}, {}), "there is room for it now"
+
+
+def test_a_schema_that_is_too_large_is_a_trouble_of_its_channel_alone() -> None:
+    large = with_patterns(*(f"\\p{{L}}{{22}}{number}" for number in range(200)))
+    channels, troubles = channels_in(after(answer("1", complete=True, a=large, orders={})), {})
+    assert channels.keys() == {"orders"} and "compiled into more than 4 MiB" in troubles["a"]
+
+
+def test_what_did_not_change_is_not_made_again_and_nothing_is_made_in_the_loop(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    made: list[str] = []
+    threads: list[Callable[..., Any]] = []
+
+    def making(name: str, spec: Mapping[str, Any]) -> Made:
+        made.append(name)
+        return made_of(name, spec)
+
+    in_thread = VirtualLoop.run_in_executor
+
+    def given(loop: VirtualLoop, executor: Any, work: Callable[..., Any], *arguments: Any) -> "asyncio.Future[Any]":
+        threads.append(work)
+        return in_thread(loop, executor, work, *arguments)
+
+    monkeypatch.setattr("bmq_databus.control_plane.following.made_of", making)
+    monkeypatch.setattr(VirtualLoop, "run_in_executor", given)
+
+    async def test(world: World) -> None:
+        specs = {"a": with_patterns("^a+$"), "b": with_patterns("^b+$"), "wrong": {"topc": "t"}}
+        world.answers = [answer("1", complete=True, **specs), answer("2", a=with_patterns("^c+$"))]
+        world.answers += [answer("3", complete=True, **specs), answer("3"), answer("3")]
+        following = world.following()
+        await followed(following, 5)
+        assert made == ["a", "b", "wrong", "a", "a"]
+        assert threads.count(making) == len(made)
+        assert "spec.topc" in following.status()["troubles"]["wrong"]
+        assert world.applied[-1].keys() == {"a", "b"}
+
+    run(tmp_path, test)
 
 
 def test_channels_of_a_control_plane_have_the_sidecars_place_on_disk_together() -> None:

@@ -14,6 +14,8 @@ from bmq_resources.channel import Channel
 
 MANNERS_MAX: Final = 8
 """Producers for one purpose, and their threads, are so many at most."""
+SCHEMAS_BYTES_MAX: Final = 64 << 20
+"""What the schemas of a cluster's channels take of a sidecar's memory, in all."""
 ASIDE_BYTES: Final = 128 << 20
 """What a channel keeps of what was refused, and as much of damaged segments: the defaults of `bmq databus serve`."""
 SLACK_BYTES: Final = 64 << 20

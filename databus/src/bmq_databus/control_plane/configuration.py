@@ -14,9 +14,9 @@ from pydantic import ValidationError
 from bmq.errors import InvalidTopicName
 from bmq_databus.channels.channel import Channel, channel_of
 from bmq_databus.errors import BadConfiguration
-from bmq_databus.rules.schemas import BadSchema
 from bmq_resources.channel import Channel as ChannelResource
-from bmq_resources.channel_sets import MANNERS_MAX, disk_bytes, why_lost, why_too_many
+from bmq_resources.channel_sets import MANNERS_MAX, SCHEMAS_BYTES_MAX, disk_bytes, why_lost, why_too_many
+from bmq_resources.value_schemas import BadSchema
 
 _SHOWN: Final = 60
 
@@ -83,28 +83,50 @@ class Room:
     disk_bytes: int | None = None
     aside_bytes: int = 256 << 20
     """What each keeps of refused messages and of damaged segments."""
+    schema_bytes: int = SCHEMAS_BYTES_MAX
+    """What their schemas take of its memory."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Made:
+    """What a spec comes to, whatever other channels there are."""
+
+    spec: Mapping[str, Any]
+    channel: Channel | None
+    """None: it cannot be made."""
+    why_not: str = ""
+
+
+def made_of(name: str, spec: Mapping[str, Any]) -> Made:
+    """Takes up to some 0.2 s where it has a schema."""
+    try:
+        return Made(spec=spec, channel=_channel(name, spec))
+    except BadConfiguration as error:
+        return Made(spec=spec, channel=None, why_not=str(error))
 
 
 def channels_in(
-    configuration: Configuration, before: Mapping[str, Channel], room: Room = Room()
+    configuration: Configuration,
+    before: Mapping[str, Channel],
+    room: Room = Room(),
+    made: Mapping[str, Made] | None = None,
 ) -> tuple[dict[str, Channel], dict[str, str]]:
     """The channels, by name, and why some of them cannot be made: those stay as they were `before`, if they were. One
     that is as before is the same. Where dead letters lead nowhere, what would be one is refused. Where there is no room
-    for all, those that are there go first, then by name.
+    for all, those that are there go first, then by name. `made`: what each spec comes to; None: that is not known yet.
     """
     found: dict[str, Channel] = {}
     troubles: dict[str, str] = {}
     lost: list[Channel] = []
     for name, spec in configuration.specs.items():
         known = before.get(name)
-        try:
-            made = _channel(name, spec)
-        except BadConfiguration as error:
-            troubles[name] = str(error)
+        one = made_of(name, spec) if made is None else made[name]
+        if one.channel is None:
+            troubles[name] = one.why_not
             if known is not None:
                 found[name] = known
-            continue
-        found[name] = known if known is not None and made == known else made
+        else:
+            found[name] = known if known is not None and one.channel == known else one.channel
     found = _with_room(found, before, room, troubles)
     for name, channel in found.items():
         if why := why_lost(name, found):
@@ -120,7 +142,7 @@ class _Taken:
     def __init__(self, room: Room, channels: Iterable[Channel]) -> None:
         self._room = room
         self._manners = Counter[Hashable]()
-        self._disk_bytes = 0
+        self._disk_bytes = self._schema_bytes = 0
         for channel in channels:
             self._count(channel, 1)
 
@@ -145,6 +167,12 @@ class _Taken:
                 f"it may keep {needed} bytes on disk, and the sidecar has {most}, of which others may keep "
                 f"{self._disk_bytes}: lower spool.maxBytes, or give the sidecar more (--spool-bytes)"
             )
+        most = self._room.schema_bytes
+        if (needed := _schema_bytes(channel)) and self._schema_bytes + needed > most:
+            return (
+                f"its schema may take {needed} bytes of memory, and all schemas of a sidecar have {most}, of which "
+                f"others may take {self._schema_bytes}: lower its patterns' repetitions, or leave parts of it out"
+            )
         return ""
 
     def _count(self, channel: Channel, by: int) -> None:
@@ -153,6 +181,7 @@ class _Taken:
             if not self._manners[manner]:
                 del self._manners[manner]
         self._disk_bytes += by * self._needed_bytes(channel)
+        self._schema_bytes += by * _schema_bytes(channel)
 
     def _needed_bytes(self, channel: Channel) -> int:
         if channel.acknowledgement != "accepted":
@@ -163,8 +192,8 @@ class _Taken:
 def _with_room(
     wanted: Mapping[str, Channel], before: Mapping[str, Channel], room: Room, troubles: dict[str, str]
 ) -> dict[str, Channel]:
-    """Those for which there is a producer, and a place on disk. What was there keeps its own; who changes may need what
-    another one gives up, and so is asked twice.
+    """Those for which there is a producer, and a place on disk and in memory. What was there keeps its own; who changes
+    may need what another one gives up, and so is asked twice.
     """
     found = {name: before[name] for name in wanted if name in before}
     taken = _Taken(room, found.values())
@@ -182,6 +211,10 @@ def _with_room(
     for name, why in full.items():
         troubles.setdefault(name, why)
     return {name: found[name] for name in wanted if name in found}
+
+
+def _schema_bytes(channel: Channel) -> int:
+    return 0 if channel.schema is None else channel.schema.size_bytes
 
 
 def _channel(name: str, spec: Mapping[str, Any]) -> Channel:

@@ -21,7 +21,16 @@ from bmq_admin.errors import AdminError
 from bmq_admin.pages import watched_channels
 from bmq_databus import metrics
 from bmq_databus.channels.channel import Channel
-from bmq_databus.control_plane.configuration import Configuration, Room, changed, changes_of, channels_in, names_in
+from bmq_databus.control_plane.configuration import (
+    Configuration,
+    Made,
+    Room,
+    changed,
+    changes_of,
+    channels_in,
+    made_of,
+    names_in,
+)
 from bmq_databus.control_plane.known import KnownFile
 from bmq_databus.errors import BadConfiguration
 
@@ -72,6 +81,7 @@ class Following:
         self._loop = asyncio.get_running_loop()
         self._known: Configuration | None = None
         self._applied: dict[str, Channel] = {}
+        self._made: dict[str, Made] = {}
         self._confirmed_ms: int | None = None
         self._kept_s = float("-inf")
         self._unanswered = "it was not asked yet"
@@ -162,7 +172,8 @@ class Following:
         return -1.0 if self._confirmed_ms is None else self.age_s
 
     async def _take(self, configuration: Configuration) -> None:
-        channels, troubles = channels_in(configuration, self._applied, self._room)
+        await self._make(configuration)
+        channels, troubles = channels_in(configuration, self._applied, self._room, self._made)
         troubles |= await self._apply(channels)
         self._known = configuration
         self.names = names_in(configuration)
@@ -172,6 +183,16 @@ class Following:
                 log.error("channel is not what the control plane wants", channel=name, why=why)
         self.troubles = troubles
         metrics.CONFIGURATION_TROUBLES.set(len(troubles))
+
+    async def _make(self, configuration: Configuration) -> None:
+        """Those alone whose specs are others than before: schemas take long, and the loop has messages to write."""
+        made: dict[str, Made] = {}
+        for name, spec in configuration.specs.items():
+            known = self._made.get(name)
+            if known is None or known.spec != spec:
+                known = await self._loop.run_in_executor(None, made_of, name, spec)
+            made[name] = known
+        self._made = made
 
     async def _keep(self, configuration: Configuration) -> None:
         assert self._confirmed_ms is not None
