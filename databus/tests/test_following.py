@@ -246,6 +246,22 @@ def test_a_channel_that_could_not_be_applied_is_tried_again_with_each_answer(tmp
     run(tmp_path, test)
 
 
+def test_what_is_wrong_with_channels_themselves_is_not_taken_up_again_without_news(tmp_path: Path) -> None:
+    async def test(world: World) -> None:
+        circle = {f"c{number:03}": {"deadLetter": f"c{(number + 1) % 50:03}"} for number in range(50)}
+        world.answers = [answer("1", complete=True, **circle), answer("1"), answer("1"), answer("2", new={})]
+        following = world.following()
+        await followed(following, 1)
+        assert len(world.applied) == 2
+        status = following.status()
+        assert [*status["troubles"]] == [f"c{number:03}" for number in range(10)]
+        assert status["troublesMore"] == 40
+        first, then = world.applied
+        assert all(then[name] is first[name] and first[name].dead_letter == "" for name in circle)
+
+    run(tmp_path, test)
+
+
 def test_dead_letters_and_schemas_that_lead_nowhere_are_told_and_the_rest_goes_on() -> None:
     lost = after(answer("1", complete=True, a={"deadLetter": "nowhere", "schema": {"json": {}}}, b={}))
     channels, troubles = channels_in(lost, {})

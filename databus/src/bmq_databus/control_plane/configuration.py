@@ -19,6 +19,7 @@ from bmq_resources.channel_sets import MANNERS_MAX, SCHEMAS_BYTES_MAX, disk_byte
 from bmq_resources.value_schemas import BadSchema
 
 _SHOWN: Final = 60
+_ROUNDS: Final = 8
 
 
 class Declared(msgspec.Struct, frozen=True):
@@ -117,7 +118,6 @@ def channels_in(
     """
     found: dict[str, Channel] = {}
     troubles: dict[str, str] = {}
-    lost: list[Channel] = []
     for name, spec in configuration.specs.items():
         known = before.get(name)
         one = made_of(name, spec) if made is None else made[name]
@@ -128,11 +128,10 @@ def channels_in(
         else:
             found[name] = known if known is not None and one.channel == known else one.channel
     found = _with_room(found, before, room, troubles)
-    for name, channel in found.items():
-        if why := why_lost(name, found):
-            troubles.setdefault(name, why)
-            lost.append(channel)
-    found.update({channel.name: replace(channel, dead_letter="") for channel in lost})
+    for name, why in why_lost(found).items():
+        troubles.setdefault(name, why)
+        lost, known = replace(found[name], dead_letter=""), before.get(name)
+        found[name] = known if known is not None and lost == known else lost
     return found, troubles
 
 
@@ -193,20 +192,23 @@ def _with_room(
     wanted: Mapping[str, Channel], before: Mapping[str, Channel], room: Room, troubles: dict[str, str]
 ) -> dict[str, Channel]:
     """Those for which there is a producer, and a place on disk and in memory. What was there keeps its own; who changes
-    may need what another one gives up, and so is asked twice.
+    may need what another one gives up, and so is asked again while that helps.
     """
     found = {name: before[name] for name in wanted if name in before}
     taken = _Taken(room, found.values())
     left = sorted(
         (name for name in wanted if wanted[name] is not found.get(name)), key=lambda one: (one not in found, one)
     )
-    for _ in range(2):
-        full: dict[str, str] = {}
+    full: dict[str, str] = {}
+    for _ in range(_ROUNDS):
+        full = {}
         for name in left:
             if why := taken.why_not(wanted[name], found.get(name)):
                 full[name] = why
             else:
                 found[name] = wanted[name]
+        if len(full) in (0, len(left)):
+            break
         left = [*full]
     for name, why in full.items():
         troubles.setdefault(name, why)
