@@ -15,7 +15,8 @@ from bmq_databus.channels.channel import Channel
 from bmq_databus.control_plane.configuration import Configuration, Made, Room, changed, changes_of, channels_in, made_of
 from bmq_databus.control_plane.following import ControlPlane, Following, token_in
 from bmq_databus.control_plane.known import NAME, KnownFile
-from bmq_databus.errors import BadConfiguration
+from bmq_databus.errors import BadConfiguration, NoSuchChannel
+from bmq_databus.requests.admission import Admission
 from bmq_resources.channel_sets import MANNERS_MAX, disk_bytes
 from bmq_sim.clock import SimClock, SimRng
 from bmq_sim.loop import VirtualLoop
@@ -338,6 +339,63 @@ def test_what_did_not_change_is_not_made_again_and_nothing_is_made_in_the_loop(
         assert threads.count(making) == len(made)
         assert "spec.topc" in following.status()["troubles"]["wrong"]
         assert world.applied[-1].keys() == {"a", "b"}
+
+    run(tmp_path, test)
+
+
+def aged(version: str, specs: Mapping[str, Mapping[str, Any]], *oldest: str) -> bytes:
+    """All channels; those of `oldest` were made in that order."""
+    document = json.loads(answer(version, complete=True, **specs))
+    for one in document["channels"]:
+        one["created_ms"] = 1 + oldest.index(one["name"])
+    return json.dumps(document).encode()
+
+
+def test_where_there_is_no_room_for_all_the_oldest_have_it_and_not_who_is_first_by_name() -> None:
+    strangers = {f"aaa{number}": {"batching": {"lingerMs": 100 + number}} for number in range(MANNERS_MAX)}
+    own = {"orders": {"batching": {"lingerMs": 7}}}
+    known = after(aged("1", strangers | own, "orders", *strangers))
+    channels, troubles = channels_in(known, {})
+    assert "orders" in channels
+    assert sorted(troubles) == ["aaa6", "aaa7"], "one is for channels that say nothing"
+    accepted = {"acknowledgement": "accepted", "spool": {"maxBytes": 10 << 20}}
+    room = Room(disk_bytes=disk_bytes(10 << 20, aside_bytes=2 << 20), aside_bytes=2 << 20)
+    known = after(aged("1", {"aaa": accepted, "orders": accepted}, "orders", "aaa"))
+    channels, troubles = channels_in(known, {}, room)
+    assert (channels.keys(), troubles.keys()) == ({"orders"}, {"aaa"})
+
+
+def test_channels_that_say_nothing_of_how_they_are_sent_always_have_a_producer() -> None:
+    strangers = {f"aaa{number}": {"batching": {"lingerMs": 100 + number}} for number in range(MANNERS_MAX)}
+    first, troubles = channels_in(after(aged("1", strangers, *strangers)), {})
+    assert list(troubles) == ["aaa7"] and "9 manners" in troubles["aaa7"]
+    for before in (first, {}):
+        channels, troubles = channels_in(after(aged("2", strangers | {"orders": {}}, *strangers, "orders")), before)
+        assert "orders" in channels and list(troubles) == ["aaa7"]
+
+
+def test_ages_are_remembered_with_what_is_known_and_a_file_without_them_is_asked_for_anew(tmp_path: Path) -> None:
+    known = after(aged("1", {"a": {}, "b": {}, "c": {}}, "a", "b", "c"), answer("2", deleted=("b",), c={"topic": "t"}))
+    assert known.created_ms == {"a": 1, "c": 3}
+    file = KnownFile(tmp_path)
+    file.write(known, confirmed_ms=7)
+    assert file.read() == (known, 7)
+    file.path.write_text('{"format": 1, "version": "v", "channels": [{"name": "a", "spec": {}}]}')
+    assert file.read() == (Configuration(version="", specs={"a": {}}), 0)
+
+
+def test_who_writes_to_a_channel_that_is_not_served_is_told_why(tmp_path: Path) -> None:
+    async def test(world: World) -> None:
+        strangers = {f"aaa{number}": {"batching": {"lingerMs": 100 + number}} for number in range(MANNERS_MAX + 1)}
+        world.answers = [aged("1", strangers, *strangers)]
+        following = world.following()
+        await followed(following, 1)
+        admission = Admission(world.applied[-1], configuration=following)
+        assert (await admission.named("aaa6")).name == "aaa6"
+        with pytest.raises(NoSuchChannel, match="channel aaa7 is not served here: this and others are sent in 9"):
+            await admission.named("aaa7")
+        with pytest.raises(NoSuchChannel, match="there is no channel 'other'"):
+            await admission.named("other")
 
     run(tmp_path, test)
 

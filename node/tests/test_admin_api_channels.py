@@ -93,7 +93,9 @@ def test_every_node_tells_who_waits_what_changes_from_its_own_image_and_forgets_
         await ask(proxy, "POST", "/v1/channels", {"name": "orders"})
         for task in waiting.values():
             found = await task
-            assert (found["complete"], found["channels"]) == (False, [{"name": "orders", "spec": {}}])
+            made = await ask(proxy, "GET", "/v1/channels/orders")
+            orders = {"name": "orders", "spec": {}, "created_ms": made.body["created_ms"]}
+            assert (found["complete"], found["channels"]) == (False, [orders])
         assert await leaver is None
 
     run(test)

@@ -5,14 +5,14 @@ What came is kept as it came, so that a later version of the sidecar finds what 
 
 from collections import Counter
 from collections.abc import Hashable, Iterable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any, Final
 
 import msgspec
 from pydantic import ValidationError
 
 from bmq.errors import InvalidTopicName
-from bmq_databus.channels.channel import Channel, channel_of
+from bmq_databus.channels.channel import Channel, Manner, channel_of
 from bmq_databus.errors import BadConfiguration
 from bmq_resources.channel import Channel as ChannelResource
 from bmq_resources.channel_sets import MANNERS_MAX, SCHEMAS_BYTES_MAX, disk_bytes, why_lost, why_too_many
@@ -27,6 +27,8 @@ class Declared(msgspec.Struct, frozen=True):
 
     name: str
     spec: dict[str, Any]
+    created_ms: int = 0
+    """When it was made; 0: not known, as by an earlier version."""
 
 
 class Changes(msgspec.Struct, frozen=True, kw_only=True):
@@ -45,6 +47,8 @@ class Configuration:
 
     version: str
     specs: Mapping[str, Mapping[str, Any]]
+    created_ms: Mapping[str, int] = field(default_factory=dict)
+    """When channels were made, in ms since 1970, where that is known."""
 
 
 def changes_of(data: bytes) -> Changes:
@@ -60,10 +64,13 @@ def changed(before: Configuration | None, changes: Changes) -> Configuration:
     if before is None and not changes.complete:
         raise BadConfiguration("the control plane's answer has changes alone, of what was never told")
     specs = {} if before is None or changes.complete else dict(before.specs)
+    created_ms = {} if before is None or changes.complete else dict(before.created_ms)
     for name in changes.deleted:
         specs.pop(name, None)
+        created_ms.pop(name, None)
     specs.update((one.name, one.spec) for one in changes.channels)
-    return Configuration(version=changes.version, specs=specs)
+    created_ms.update((one.name, one.created_ms) for one in changes.channels if one.created_ms)
+    return Configuration(version=changes.version, specs=specs, created_ms=created_ms)
 
 
 def names_in(configuration: Configuration) -> frozenset[str]:
@@ -114,7 +121,7 @@ def channels_in(
 ) -> tuple[dict[str, Channel], dict[str, str]]:
     """The channels, by name, and why some of them cannot be made: those stay as they were `before`, if they were. One
     that is as before is the same. Where dead letters lead nowhere, what would be one is refused. Where there is no room
-    for all, those that are there go first, then by name. `made`: what each spec comes to; None: that is not known yet.
+    for all, those that are there go first, then the oldest. `made`: what each spec comes to; None: not known yet.
     """
     found: dict[str, Channel] = {}
     troubles: dict[str, str] = {}
@@ -127,7 +134,7 @@ def channels_in(
                 found[name] = known
         else:
             found[name] = known if known is not None and one.channel == known else one.channel
-    found = _with_room(found, before, room, troubles)
+    found = _with_room(found, before, room, troubles, created_ms=configuration.created_ms)
     for name, why in why_lost(found).items():
         troubles.setdefault(name, why)
         lost, known = replace(found[name], dead_letter=""), before.get(name)
@@ -136,7 +143,7 @@ def channels_in(
 
 
 class _Taken:
-    """What channels take up together, as they come and go."""
+    """What channels take up together, as they come and go. The manner of those that say none is always among them."""
 
     def __init__(self, room: Room, channels: Iterable[Channel]) -> None:
         self._room = room
@@ -157,7 +164,7 @@ class _Taken:
         return why
 
     def _why_full(self, channel: Channel) -> str:
-        manners = len(self._manners.keys() | set(channel.manners))
+        manners = len(self._manners.keys() | {*channel.manners, Manner()})
         if manners > MANNERS_MAX:
             return f"this and others {why_too_many(manners)}"
         most, needed = self._room.disk_bytes, self._needed_bytes(channel)
@@ -189,7 +196,12 @@ class _Taken:
 
 
 def _with_room(
-    wanted: Mapping[str, Channel], before: Mapping[str, Channel], room: Room, troubles: dict[str, str]
+    wanted: Mapping[str, Channel],
+    before: Mapping[str, Channel],
+    room: Room,
+    troubles: dict[str, str],
+    *,
+    created_ms: Mapping[str, int],
 ) -> dict[str, Channel]:
     """Those for which there is a producer, and a place on disk and in memory. What was there keeps its own; who changes
     may need what another one gives up, and so is asked again while that helps.
@@ -197,7 +209,8 @@ def _with_room(
     found = {name: before[name] for name in wanted if name in before}
     taken = _Taken(room, found.values())
     left = sorted(
-        (name for name in wanted if wanted[name] is not found.get(name)), key=lambda one: (one not in found, one)
+        (name for name in wanted if wanted[name] is not found.get(name)),
+        key=lambda one: (one not in found, created_ms.get(one, 0), one),  # nobody is older for being called so
     )
     full: dict[str, str] = {}
     for _ in range(_ROUNDS):
