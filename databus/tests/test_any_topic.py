@@ -162,6 +162,7 @@ class Plane:
 
     known: object | None = None
     names = frozenset({"orders", "orders-raw"})
+    troubles: Mapping[str, str] = {"bills": "this and others are sent in 9 manners"}
 
     def status(self) -> Mapping[str, str]:
         return {}
@@ -171,6 +172,8 @@ def test_names_of_a_control_plane_are_never_topics_before_their_channels_are() -
     async def test() -> None:
         cluster, plane = Cluster("orders", "orders-raw", "free"), Plane()
         admission = Admission({}, configuration=plane, any_topic=any_topic(cluster))
+        with pytest.raises(NothingKnown):
+            await admission.named("bills")
         with pytest.raises(NothingKnown):
             await admission.named("free")
         plane.known = plane

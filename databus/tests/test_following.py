@@ -12,10 +12,11 @@ import pytest
 from bmq.errors import ConfigurationError
 from bmq_admin.errors import AdminError, AdminUnreachable
 from bmq_databus.channels.channel import Channel
-from bmq_databus.control_plane.configuration import Configuration, Room, changed, changes_of, channels_in
+from bmq_databus.control_plane.configuration import Configuration, Made, Room, changed, changes_of, channels_in, made_of
 from bmq_databus.control_plane.following import ControlPlane, Following, token_in
 from bmq_databus.control_plane.known import NAME, KnownFile
-from bmq_databus.errors import BadConfiguration
+from bmq_databus.errors import BadConfiguration, NoSuchChannel
+from bmq_databus.requests.admission import Admission
 from bmq_resources.channel_sets import MANNERS_MAX, disk_bytes
 from bmq_sim.clock import SimClock, SimRng
 from bmq_sim.loop import VirtualLoop
@@ -246,6 +247,22 @@ def test_a_channel_that_could_not_be_applied_is_tried_again_with_each_answer(tmp
     run(tmp_path, test)
 
 
+def test_what_is_wrong_with_channels_themselves_is_not_taken_up_again_without_news(tmp_path: Path) -> None:
+    async def test(world: World) -> None:
+        circle = {f"c{number:03}": {"deadLetter": f"c{(number + 1) % 50:03}"} for number in range(50)}
+        world.answers = [answer("1", complete=True, **circle), answer("1"), answer("1"), answer("2", new={})]
+        following = world.following()
+        await followed(following, 1)
+        assert len(world.applied) == 2
+        status = following.status()
+        assert [*status["troubles"]] == [f"c{number:03}" for number in range(10)]
+        assert status["troublesMore"] == 40
+        first, then = world.applied
+        assert all(then[name] is first[name] and first[name].dead_letter == "" for name in circle)
+
+    run(tmp_path, test)
+
+
 def test_dead_letters_and_schemas_that_lead_nowhere_are_told_and_the_rest_goes_on() -> None:
     lost = after(answer("1", complete=True, a={"deadLetter": "nowhere", "schema": {"json": {}}}, b={}))
     channels, troubles = channels_in(lost, {})
@@ -269,6 +286,118 @@ def test_channels_of_a_control_plane_keep_to_as_many_manners_as_those_of_a_file_
     changed_one = specs | {"c3": {"batching": {"lingerMs": 99}, "topic": "t"}, "c4": {"batching": {"lingerMs": 1}}}
     now, troubles = channels_in(after(answer("3", complete=True, **changed_one)), first)
     assert (now["c3"].manner.linger_ms, troubles) == (99, {}), "there is room for it now"
+
+
+def with_patterns(*patterns: str) -> dict[str, Any]:
+    return {"schema": {"json": {"allOf": [{"pattern": pattern} for pattern in patterns]}}}
+
+
+def test_schemas_of_a_control_plane_have_the_sidecars_memory_together_and_the_one_beyond_it_is_told() -> None:
+    large = {name: with_patterns(*(f"\\p{{L}}{{21}}{name}{number}" for number in range(4))) for name in "abc"}
+    room = Room(schema_bytes=17 << 20)
+    known = after(answer("1", complete=True, **large, orders={}, small=with_patterns("^[a-z]+$")))
+    channels, troubles = channels_in(known, {}, room)
+    assert (channels.keys(), troubles.keys()) == ({"a", "b", "orders", "small"}, {"c"})
+    assert "all schemas of a sidecar have" in troubles["c"] and "lower its patterns' repetitions" in troubles["c"]
+    fewer = after(answer("2", complete=True, **{**large, "a": {}}, orders={}, small=with_patterns("^[a-z]+$")))
+    channels, troubles = channels_in(fewer, channels, room)
+    assert (channels.keys(), troubles) == ({"a", "b", "c", "orders", "small"}, {}), "there is room for it now"
+
+
+def test_a_schema_that_is_too_large_is_a_trouble_of_its_channel_alone() -> None:
+    large = with_patterns(*(f"\\p{{L}}{{22}}{number}" for number in range(200)))
+    channels, troubles = channels_in(after(answer("1", complete=True, a=large, orders={})), {})
+    assert channels.keys() == {"orders"} and "compiled into more than 4 MiB" in troubles["a"]
+
+
+def test_what_did_not_change_is_not_made_again_and_nothing_is_made_in_the_loop(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    made: list[str] = []
+    threads: list[Callable[..., Any]] = []
+
+    def making(name: str, spec: Mapping[str, Any]) -> Made:
+        made.append(name)
+        return made_of(name, spec)
+
+    in_thread = VirtualLoop.run_in_executor
+
+    def given(loop: VirtualLoop, executor: Any, work: Callable[..., Any], *arguments: Any) -> "asyncio.Future[Any]":
+        threads.append(work)
+        return in_thread(loop, executor, work, *arguments)
+
+    monkeypatch.setattr("bmq_databus.control_plane.following.made_of", making)
+    monkeypatch.setattr(VirtualLoop, "run_in_executor", given)
+
+    async def test(world: World) -> None:
+        specs = {"a": with_patterns("^a+$"), "b": with_patterns("^b+$"), "wrong": {"topc": "t"}}
+        world.answers = [answer("1", complete=True, **specs), answer("2", a=with_patterns("^c+$"))]
+        world.answers += [answer("3", complete=True, **specs), answer("3"), answer("3")]
+        following = world.following()
+        await followed(following, 5)
+        assert made == ["a", "b", "wrong", "a", "a"]
+        assert threads.count(making) == len(made)
+        assert "spec.topc" in following.status()["troubles"]["wrong"]
+        assert world.applied[-1].keys() == {"a", "b"}
+
+    run(tmp_path, test)
+
+
+def aged(version: str, specs: Mapping[str, Mapping[str, Any]], *oldest: str) -> bytes:
+    """All channels; those of `oldest` were made in that order."""
+    document = json.loads(answer(version, complete=True, **specs))
+    for one in document["channels"]:
+        one["created_ms"] = 1 + oldest.index(one["name"])
+    return json.dumps(document).encode()
+
+
+def test_where_there_is_no_room_for_all_the_oldest_have_it_and_not_who_is_first_by_name() -> None:
+    strangers = {f"aaa{number}": {"batching": {"lingerMs": 100 + number}} for number in range(MANNERS_MAX)}
+    own = {"orders": {"batching": {"lingerMs": 7}}}
+    known = after(aged("1", strangers | own, "orders", *strangers))
+    channels, troubles = channels_in(known, {})
+    assert "orders" in channels
+    assert sorted(troubles) == ["aaa6", "aaa7"], "one is for channels that say nothing"
+    accepted = {"acknowledgement": "accepted", "spool": {"maxBytes": 10 << 20}}
+    room = Room(disk_bytes=disk_bytes(10 << 20, aside_bytes=2 << 20), aside_bytes=2 << 20)
+    known = after(aged("1", {"aaa": accepted, "orders": accepted}, "orders", "aaa"))
+    channels, troubles = channels_in(known, {}, room)
+    assert (channels.keys(), troubles.keys()) == ({"orders"}, {"aaa"})
+
+
+def test_channels_that_say_nothing_of_how_they_are_sent_always_have_a_producer() -> None:
+    strangers = {f"aaa{number}": {"batching": {"lingerMs": 100 + number}} for number in range(MANNERS_MAX)}
+    first, troubles = channels_in(after(aged("1", strangers, *strangers)), {})
+    assert list(troubles) == ["aaa7"] and "9 manners" in troubles["aaa7"]
+    for before in (first, {}):
+        channels, troubles = channels_in(after(aged("2", strangers | {"orders": {}}, *strangers, "orders")), before)
+        assert "orders" in channels and list(troubles) == ["aaa7"]
+
+
+def test_ages_are_remembered_with_what_is_known_and_a_file_without_them_is_asked_for_anew(tmp_path: Path) -> None:
+    known = after(aged("1", {"a": {}, "b": {}, "c": {}}, "a", "b", "c"), answer("2", deleted=("b",), c={"topic": "t"}))
+    assert known.created_ms == {"a": 1, "c": 3}
+    file = KnownFile(tmp_path)
+    file.write(known, confirmed_ms=7)
+    assert file.read() == (known, 7)
+    file.path.write_text('{"format": 1, "version": "v", "channels": [{"name": "a", "spec": {}}]}')
+    assert file.read() == (Configuration(version="", specs={"a": {}}), 0)
+
+
+def test_who_writes_to_a_channel_that_is_not_served_is_told_why(tmp_path: Path) -> None:
+    async def test(world: World) -> None:
+        strangers = {f"aaa{number}": {"batching": {"lingerMs": 100 + number}} for number in range(MANNERS_MAX + 1)}
+        world.answers = [aged("1", strangers, *strangers)]
+        following = world.following()
+        await followed(following, 1)
+        admission = Admission(world.applied[-1], configuration=following)
+        assert (await admission.named("aaa6")).name == "aaa6"
+        with pytest.raises(NoSuchChannel, match="channel aaa7 is not served here: this and others are sent in 9"):
+            await admission.named("aaa7")
+        with pytest.raises(NoSuchChannel, match="there is no channel 'other'"):
+            await admission.named("other")
+
+    run(tmp_path, test)
 
 
 def test_channels_of_a_control_plane_have_the_sidecars_place_on_disk_together() -> None:

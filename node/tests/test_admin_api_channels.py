@@ -12,6 +12,9 @@ from bmq.runtime.bearer_tokens import BearerTokens
 from bmq_controller.api.channel_watch import WATCH_PATH
 from bmq_node.node import Node
 
+LARGE = {"allOf": [{"pattern": f"\\p{{L}}{{22}}{number}"} for number in range(560)]}
+"""17 KB, which were compiled into 600 MiB."""
+
 
 def test_a_channel_is_made_read_changed_and_deleted_by_its_version() -> None:
     async def test(cluster: Cluster) -> None:
@@ -58,10 +61,21 @@ def test_what_a_channel_cannot_be_is_refused_with_the_field() -> None:
             ({"name": "a" * 250, "spec": {}}, "spec.topic: "),
             ({"name": "A"}, "The channel name 'A' is illegal"),
             ({"name": "a", "spec": {"topic": "\ud800"}}, ""),
+            ({"name": "a", "spec": {"schema": {"json": {"type": "nonsense"}}}}, "spec.schema.json: "),
+            ({"name": "a", "spec": {"schema": {"json": LARGE}}}, "spec.schema.json: it has 560 patterns, and 256"),
         ):
             refused = await ask(proxy, "POST", "/v1/channels", body)
             assert (refused.status, refused.body["why"].startswith(why)) == (400, True), refused.body
         assert (await ask(proxy, "PUT", "/v1/channels/none", {})).status == 404
+        assert (await ask(proxy, "POST", "/v1/channels", {"name": "b"})).status == 201
+        large = {"spec": {"schema": {"json": {"allOf": LARGE["allOf"][:100]}}}}
+        refused = await ask(proxy, "PUT", "/v1/channels/b", large)
+        assert (refused.status, refused.body["why"][:60]) == (
+            400,
+            "spec.schema.json: its patterns are compiled into more than 4",
+        )
+        assert refused.body["remedy"].startswith("lower its repetitions")
+        assert (await ask(proxy, "DELETE", "/v1/channels/b")).status == 204
         assert (await ask(proxy, "GET", "/v1/channels")).body["items"] == []
 
     run(test)
@@ -79,7 +93,9 @@ def test_every_node_tells_who_waits_what_changes_from_its_own_image_and_forgets_
         await ask(proxy, "POST", "/v1/channels", {"name": "orders"})
         for task in waiting.values():
             found = await task
-            assert (found["complete"], found["channels"]) == (False, [{"name": "orders", "spec": {}}])
+            made = await ask(proxy, "GET", "/v1/channels/orders")
+            orders = {"name": "orders", "spec": {}, "created_ms": made.body["created_ms"]}
+            assert (found["complete"], found["channels"]) == (False, [orders])
         assert await leaver is None
 
     run(test)

@@ -1,10 +1,11 @@
 """What channels of one sidecar keep to together."""
 
+from dataclasses import dataclass
 from typing import Any
 
 import pytest
 
-from bmq_resources.channel_sets import MANNERS_MAX, BadChannels, channels_in
+from bmq_resources.channel_sets import MANNERS_MAX, BadChannels, channels_in, why_lost
 
 
 def channel(name: str, **spec: Any) -> dict[str, Any]:
@@ -36,6 +37,45 @@ def test_what_no_sidecar_serves_is_told(documents: list[Any], says: str) -> None
     with pytest.raises(BadChannels) as told:
         channels_in(documents)
     assert says in str(told.value)
+
+
+@dataclass(frozen=True)
+class Links:
+    """A channel of which nothing counts but where its dead letters go; who asks counts."""
+
+    to: str
+    asked: list[str]
+    manners: tuple[str, ...] = ()
+
+    @property
+    def dead_letter(self) -> str:
+        self.asked.append(self.to)
+        return self.to
+
+
+def linked(asked: list[str], **to: str) -> dict[str, Links]:
+    return {name: Links(one, asked) for name, one in to.items()}
+
+
+def test_dead_letters_that_lead_nowhere_are_told_of_each_channel_on_their_way() -> None:
+    found = why_lost(linked([], a="b", b="c", c="b", d="e", e="x", f="g", g="", h="h", i="a"))
+    circle = "channel b: its dead letters go in a circle (b → c → b): leave deadLetter out of one"
+    missing = "channel e: its deadLetter x is no channel here: write one, or leave it out"
+    alone = "channel h: its dead letters go in a circle (h → h): leave deadLetter out of one"
+    assert found == {"a": circle, "b": circle, "c": circle, "i": circle, "d": missing, "e": missing, "h": alone}
+
+
+@pytest.mark.parametrize("closes", [True, False])
+def test_however_many_channels_hang_together_each_is_looked_at_once_and_few_are_told(closes: bool) -> None:
+    count, asked = 5_000, list[str]()
+    ends = "c0000" if closes else "nowhere"
+    ring = {f"c{n:04}": f"c{n + 1:04}" for n in range(count - 1)} | {f"c{count - 1:04}": ends}
+    found = why_lost(linked(asked, **ring))
+    assert len(asked) == len(found) == count
+    [why] = set(found.values())
+    assert len(why) < 300
+    if closes:
+        assert "(c0000 → c0001 →" in why and "→ c0009 → 4990 more → c0000)" in why
 
 
 def test_clusters_count_as_manners_and_channels_that_say_the_same_share_one() -> None:

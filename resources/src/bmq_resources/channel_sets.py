@@ -14,10 +14,14 @@ from bmq_resources.channel import Channel
 
 MANNERS_MAX: Final = 8
 """Producers for one purpose, and their threads, are so many at most."""
+SCHEMAS_BYTES_MAX: Final = 64 << 20
+"""What the schemas of a cluster's channels take of a sidecar's memory, in all."""
 ASIDE_BYTES: Final = 128 << 20
 """What a channel keeps of what was refused, and as much of damaged segments: the defaults of `bmq databus serve`."""
 SLACK_BYTES: Final = 64 << 20
 """What is on disk of a spool beside its messages: notes of what was sent, the segment that is begun."""
+CIRCLE_SHOWN: Final = 10
+"""So many channels of a circle are told."""
 _SHOWN: Final = 60
 
 
@@ -66,9 +70,8 @@ def check_channel(channel: Channel) -> None:
 
 def check_together(channels: Mapping[str, Member]) -> None:
     """Raises BadChannels."""
-    for name in channels:
-        if why := why_lost(name, channels):
-            raise BadChannels(why)
+    for why in why_lost(channels).values():
+        raise BadChannels(why)
     manners: dict[Hashable, str] = {}
     for name, channel in channels.items():
         for manner in channel.manners:
@@ -77,16 +80,38 @@ def check_together(channels: Mapping[str, Member]) -> None:
         raise BadChannels(f"channels {', '.join(dict.fromkeys(manners.values()))} {why_too_many(len(manners))}")
 
 
-def why_lost(name: str, channels: Mapping[str, Member]) -> str:
-    """Why the dead letters of one channel lead nowhere; empty: they do not, or there are none."""
-    way = [name]
-    while (following := channels[way[-1]].dead_letter) != "":
-        if following not in channels:
-            return f"channel {way[-1]}: its deadLetter {following} is no channel here: write one, or leave it out"
-        way.append(following)
-        if following in way[:-1]:
-            return f"channel {name}: its dead letters go in a circle ({' → '.join(way)}): leave deadLetter out of one"
-    return ""
+def why_lost(channels: Mapping[str, Member]) -> dict[str, str]:
+    """Why dead letters lead nowhere, by the channels whose do. Each channel is looked at once."""
+    known: dict[str, str] = {}
+    for first in channels:
+        way: dict[str, None] = {}
+        at, why = first, None
+        while why is None:
+            if at in known:
+                why = known[at]
+            elif at in way:
+                names = list(way)
+                why = _circle(names[names.index(at) :])
+            else:
+                way[at] = None
+                following = channels[at].dead_letter
+                if following == "":
+                    why = ""
+                elif following not in channels:
+                    why = f"channel {at}: its deadLetter {following} is no channel here: write one, or leave it out"
+                at = following
+        known.update(dict.fromkeys(way, why))
+    return {name: why for name, why in known.items() if why}
+
+
+def _circle(names: list[str]) -> str:
+    """The same whichever of them the way comes to first."""
+    first = names.index(min(names))
+    names = [*names[first:], *names[:first]]
+    shown = names[:CIRCLE_SHOWN]
+    more = [] if len(names) == len(shown) else [f"{len(names) - len(shown)} more"]
+    way = " → ".join([*shown, *more, names[0]])
+    return f"channel {names[0]}: its dead letters go in a circle ({way}): leave deadLetter out of one"
 
 
 def why_too_many(count: int) -> str:

@@ -57,7 +57,7 @@ def test_who_knows_nothing_gets_all_and_who_has_all_waits_and_gets_nothing() -> 
     async def test(world: World) -> None:
         first = await world.asked(wait_s=30)
         assert (first["complete"], first["deleted"]) == (True, [])
-        assert first["channels"] == [{"name": "orders", "spec": {"topic": "t"}}]
+        assert first["channels"] == [{"name": "orders", "spec": {"topic": "t"}, "created_ms": 1}]
         began_s = asyncio.get_running_loop().time()
         assert await world.asked(first["version"], wait_s=30) == {
             "version": first["version"],
@@ -150,7 +150,10 @@ def test_another_copy_of_the_store_is_another_cluster() -> None:
         await world.publish()
         await asyncio.sleep(1)
         found = await world.asked(version, wait_s=30)
-        assert (found["complete"], found["channels"]) == (True, [{"name": "orders", "spec": {"enabled": False}}])
+        assert (found["complete"], found["channels"]) == (
+            True,
+            [{"name": "orders", "spec": {"enabled": False}, "created_ms": 1}],
+        )
 
     run(test)
 

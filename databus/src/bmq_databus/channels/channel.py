@@ -10,7 +10,6 @@ from bmq_databus.rules.keys import KeyRule
 from bmq_databus.rules.rates import Rate
 from bmq_databus.rules.redaction import Redaction
 from bmq_databus.rules.sampling import Sampling
-from bmq_databus.rules.schemas import JsonSchema
 from bmq_databus.spool.channel_spool import SpoolLimits
 from bmq_databus.spool.clusters import spool_name
 from bmq_databus.spool.frames import Spooled
@@ -18,6 +17,7 @@ from bmq_resources.channel import Channel as ChannelResource
 from bmq_resources.channel import ChannelSpec
 from bmq_resources.channel_sets import check_channel
 from bmq_resources.json_paths import path_of
+from bmq_resources.value_schemas import JsonSchema
 
 SEGMENT_BYTES: Final = 32 << 20
 SEGMENTS: Final = 8

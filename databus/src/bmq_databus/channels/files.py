@@ -7,8 +7,8 @@ import yaml  # type: ignore[import-untyped]
 
 from bmq.errors import ConfigurationError
 from bmq_databus.channels.channel import Channel, channel_of
-from bmq_databus.rules.schemas import BadSchema
 from bmq_resources.channel_sets import BadChannels, channels_in
+from bmq_resources.value_schemas import BadSchema
 
 FILE_BYTES_MAX: Final = 16 << 20
 

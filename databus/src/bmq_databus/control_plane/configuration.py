@@ -5,20 +5,21 @@ What came is kept as it came, so that a later version of the sidecar finds what 
 
 from collections import Counter
 from collections.abc import Hashable, Iterable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any, Final
 
 import msgspec
 from pydantic import ValidationError
 
 from bmq.errors import InvalidTopicName
-from bmq_databus.channels.channel import Channel, channel_of
+from bmq_databus.channels.channel import Channel, Manner, channel_of
 from bmq_databus.errors import BadConfiguration
-from bmq_databus.rules.schemas import BadSchema
 from bmq_resources.channel import Channel as ChannelResource
-from bmq_resources.channel_sets import MANNERS_MAX, disk_bytes, why_lost, why_too_many
+from bmq_resources.channel_sets import MANNERS_MAX, SCHEMAS_BYTES_MAX, disk_bytes, why_lost, why_too_many
+from bmq_resources.value_schemas import BadSchema
 
 _SHOWN: Final = 60
+_ROUNDS: Final = 8
 
 
 class Declared(msgspec.Struct, frozen=True):
@@ -26,6 +27,8 @@ class Declared(msgspec.Struct, frozen=True):
 
     name: str
     spec: dict[str, Any]
+    created_ms: int = 0
+    """When it was made; 0: not known, as by an earlier version."""
 
 
 class Changes(msgspec.Struct, frozen=True, kw_only=True):
@@ -44,6 +47,8 @@ class Configuration:
 
     version: str
     specs: Mapping[str, Mapping[str, Any]]
+    created_ms: Mapping[str, int] = field(default_factory=dict)
+    """When channels were made, in ms since 1970, where that is known."""
 
 
 def changes_of(data: bytes) -> Changes:
@@ -59,10 +64,13 @@ def changed(before: Configuration | None, changes: Changes) -> Configuration:
     if before is None and not changes.complete:
         raise BadConfiguration("the control plane's answer has changes alone, of what was never told")
     specs = {} if before is None or changes.complete else dict(before.specs)
+    created_ms = {} if before is None or changes.complete else dict(before.created_ms)
     for name in changes.deleted:
         specs.pop(name, None)
+        created_ms.pop(name, None)
     specs.update((one.name, one.spec) for one in changes.channels)
-    return Configuration(version=changes.version, specs=specs)
+    created_ms.update((one.name, one.created_ms) for one in changes.channels if one.created_ms)
+    return Configuration(version=changes.version, specs=specs, created_ms=created_ms)
 
 
 def names_in(configuration: Configuration) -> frozenset[str]:
@@ -83,44 +91,64 @@ class Room:
     disk_bytes: int | None = None
     aside_bytes: int = 256 << 20
     """What each keeps of refused messages and of damaged segments."""
+    schema_bytes: int = SCHEMAS_BYTES_MAX
+    """What their schemas take of its memory."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Made:
+    """What a spec comes to, whatever other channels there are."""
+
+    spec: Mapping[str, Any]
+    channel: Channel | None
+    """None: it cannot be made."""
+    why_not: str = ""
+
+
+def made_of(name: str, spec: Mapping[str, Any]) -> Made:
+    """Takes up to some 0.2 s where it has a schema."""
+    try:
+        return Made(spec=spec, channel=_channel(name, spec))
+    except BadConfiguration as error:
+        return Made(spec=spec, channel=None, why_not=str(error))
 
 
 def channels_in(
-    configuration: Configuration, before: Mapping[str, Channel], room: Room = Room()
+    configuration: Configuration,
+    before: Mapping[str, Channel],
+    room: Room = Room(),
+    made: Mapping[str, Made] | None = None,
 ) -> tuple[dict[str, Channel], dict[str, str]]:
     """The channels, by name, and why some of them cannot be made: those stay as they were `before`, if they were. One
     that is as before is the same. Where dead letters lead nowhere, what would be one is refused. Where there is no room
-    for all, those that are there go first, then by name.
+    for all, those that are there go first, then the oldest. `made`: what each spec comes to; None: not known yet.
     """
     found: dict[str, Channel] = {}
     troubles: dict[str, str] = {}
-    lost: list[Channel] = []
     for name, spec in configuration.specs.items():
         known = before.get(name)
-        try:
-            made = _channel(name, spec)
-        except BadConfiguration as error:
-            troubles[name] = str(error)
+        one = made_of(name, spec) if made is None else made[name]
+        if one.channel is None:
+            troubles[name] = one.why_not
             if known is not None:
                 found[name] = known
-            continue
-        found[name] = known if known is not None and made == known else made
-    found = _with_room(found, before, room, troubles)
-    for name, channel in found.items():
-        if why := why_lost(name, found):
-            troubles.setdefault(name, why)
-            lost.append(channel)
-    found.update({channel.name: replace(channel, dead_letter="") for channel in lost})
+        else:
+            found[name] = known if known is not None and one.channel == known else one.channel
+    found = _with_room(found, before, room, troubles, created_ms=configuration.created_ms)
+    for name, why in why_lost(found).items():
+        troubles.setdefault(name, why)
+        lost, known = replace(found[name], dead_letter=""), before.get(name)
+        found[name] = known if known is not None and lost == known else lost
     return found, troubles
 
 
 class _Taken:
-    """What channels take up together, as they come and go."""
+    """What channels take up together, as they come and go. The manner of those that say none is always among them."""
 
     def __init__(self, room: Room, channels: Iterable[Channel]) -> None:
         self._room = room
         self._manners = Counter[Hashable]()
-        self._disk_bytes = 0
+        self._disk_bytes = self._schema_bytes = 0
         for channel in channels:
             self._count(channel, 1)
 
@@ -136,7 +164,7 @@ class _Taken:
         return why
 
     def _why_full(self, channel: Channel) -> str:
-        manners = len(self._manners.keys() | set(channel.manners))
+        manners = len(self._manners.keys() | {*channel.manners, Manner()})
         if manners > MANNERS_MAX:
             return f"this and others {why_too_many(manners)}"
         most, needed = self._room.disk_bytes, self._needed_bytes(channel)
@@ -144,6 +172,12 @@ class _Taken:
             return (
                 f"it may keep {needed} bytes on disk, and the sidecar has {most}, of which others may keep "
                 f"{self._disk_bytes}: lower spool.maxBytes, or give the sidecar more (--spool-bytes)"
+            )
+        most = self._room.schema_bytes
+        if (needed := _schema_bytes(channel)) and self._schema_bytes + needed > most:
+            return (
+                f"its schema may take {needed} bytes of memory, and all schemas of a sidecar have {most}, of which "
+                f"others may take {self._schema_bytes}: lower its patterns' repetitions, or leave parts of it out"
             )
         return ""
 
@@ -153,6 +187,7 @@ class _Taken:
             if not self._manners[manner]:
                 del self._manners[manner]
         self._disk_bytes += by * self._needed_bytes(channel)
+        self._schema_bytes += by * _schema_bytes(channel)
 
     def _needed_bytes(self, channel: Channel) -> int:
         if channel.acknowledgement != "accepted":
@@ -161,27 +196,40 @@ class _Taken:
 
 
 def _with_room(
-    wanted: Mapping[str, Channel], before: Mapping[str, Channel], room: Room, troubles: dict[str, str]
+    wanted: Mapping[str, Channel],
+    before: Mapping[str, Channel],
+    room: Room,
+    troubles: dict[str, str],
+    *,
+    created_ms: Mapping[str, int],
 ) -> dict[str, Channel]:
-    """Those for which there is a producer, and a place on disk. What was there keeps its own; who changes may need what
-    another one gives up, and so is asked twice.
+    """Those for which there is a producer, and a place on disk and in memory. What was there keeps its own; who changes
+    may need what another one gives up, and so is asked again while that helps.
     """
     found = {name: before[name] for name in wanted if name in before}
     taken = _Taken(room, found.values())
     left = sorted(
-        (name for name in wanted if wanted[name] is not found.get(name)), key=lambda one: (one not in found, one)
+        (name for name in wanted if wanted[name] is not found.get(name)),
+        key=lambda one: (one not in found, created_ms.get(one, 0), one),  # nobody is older for being called so
     )
-    for _ in range(2):
-        full: dict[str, str] = {}
+    full: dict[str, str] = {}
+    for _ in range(_ROUNDS):
+        full = {}
         for name in left:
             if why := taken.why_not(wanted[name], found.get(name)):
                 full[name] = why
             else:
                 found[name] = wanted[name]
+        if len(full) in (0, len(left)):
+            break
         left = [*full]
     for name, why in full.items():
         troubles.setdefault(name, why)
     return {name: found[name] for name in wanted if name in found}
+
+
+def _schema_bytes(channel: Channel) -> int:
+    return 0 if channel.schema is None else channel.schema.size_bytes
 
 
 def _channel(name: str, spec: Mapping[str, Any]) -> Channel:

@@ -21,9 +21,19 @@ from bmq_admin.errors import AdminError
 from bmq_admin.pages import watched_channels
 from bmq_databus import metrics
 from bmq_databus.channels.channel import Channel
-from bmq_databus.control_plane.configuration import Configuration, Room, changed, changes_of, channels_in, names_in
+from bmq_databus.control_plane.configuration import (
+    Configuration,
+    Made,
+    Room,
+    changed,
+    changes_of,
+    channels_in,
+    made_of,
+    names_in,
+)
 from bmq_databus.control_plane.known import KnownFile
 from bmq_databus.errors import BadConfiguration
+from bmq_databus.requests.readiness import TROUBLES_TOLD, told
 
 WAIT_S: Final = 30.0
 """How long an answer is waited for where nothing changes; each time up to a fifth less."""
@@ -72,6 +82,10 @@ class Following:
         self._loop = asyncio.get_running_loop()
         self._known: Configuration | None = None
         self._applied: dict[str, Channel] = {}
+        self._made: dict[str, Made] = {}
+        self._not_made: dict[str, str] = {}
+        self._not_applied: dict[str, str] = {}
+        """Why channels are not what they are to be: by what they say, and by what this sidecar has."""
         self._confirmed_ms: int | None = None
         self._kept_s = float("-inf")
         self._unanswered = "it was not asked yet"
@@ -97,7 +111,7 @@ class Following:
             "version": None if self._known is None else self._known.version,
             "ageSeconds": None if self._confirmed_ms is None else round(self.age_s, 1),
             "controlPlane": self._unanswered or "ok",
-            "troubles": self.troubles,
+            **told("troubles", self.troubles),
         }
 
     async def begin(self) -> None:
@@ -149,8 +163,10 @@ class Following:
             self._unanswered = ""
         self._confirmed_ms = self._clock.now_ms()
         is_news = self._known is None or after.version != self._known.version
-        if is_news or self.troubles:
+        if is_news:
             await self._take(after)
+        elif self._not_applied:
+            await self._apply_again()
         if is_news:
             log.info("channels changed", channels=len(self._applied), version=after.version)
         if is_news or self._loop.time() - self._kept_s >= CONFIRMED_EVERY_S:
@@ -162,16 +178,39 @@ class Following:
         return -1.0 if self._confirmed_ms is None else self.age_s
 
     async def _take(self, configuration: Configuration) -> None:
-        channels, troubles = channels_in(configuration, self._applied, self._room)
-        troubles |= await self._apply(channels)
+        await self._make(configuration)
+        channels, troubles = channels_in(configuration, self._applied, self._room, self._made)
+        self._not_applied = await self._apply(channels)
         self._known = configuration
         self.names = names_in(configuration)
         self._applied = channels
-        for name, why in troubles.items():
-            if self.troubles.get(name) != why:
-                log.error("channel is not what the control plane wants", channel=name, why=why)
+        self._not_made = troubles
+        self._tell()
+
+    async def _apply_again(self) -> None:
+        """What the sidecar had no folder or disk for: it may have them now. Nothing else is another without news."""
+        self._not_applied = await self._apply(self._applied)
+        self._tell()
+
+    def _tell(self) -> None:
+        troubles = self._not_made | self._not_applied
+        new = [name for name, why in troubles.items() if self.troubles.get(name) != why]
+        for name in new[:TROUBLES_TOLD]:
+            log.error("channel is not what the control plane wants", channel=name, why=troubles[name])
+        if more := len(new[TROUBLES_TOLD:]):
+            log.error("more channels are not what the control plane wants", channels=more)
         self.troubles = troubles
         metrics.CONFIGURATION_TROUBLES.set(len(troubles))
+
+    async def _make(self, configuration: Configuration) -> None:
+        """Those alone whose specs are others than before: schemas take long, and the loop has messages to write."""
+        made: dict[str, Made] = {}
+        for name, spec in configuration.specs.items():
+            known = self._made.get(name)
+            if known is None or known.spec != spec:
+                known = await self._loop.run_in_executor(None, made_of, name, spec)
+            made[name] = known
+        self._made = made
 
     async def _keep(self, configuration: Configuration) -> None:
         assert self._confirmed_ms is not None

@@ -12,7 +12,8 @@ from bmq_databus.control_plane.configuration import Configuration, Declared
 from bmq_databus.errors import BadConfiguration
 
 NAME: Final = "known-channels.json"
-FORMAT: Final = 1
+FORMAT: Final = 2
+"""1 said of no channel when it was made: all are asked for again."""
 FILE_BYTES_MAX: Final = 256 << 20
 
 log = structlog.get_logger()
@@ -48,8 +49,12 @@ class KnownFile:
             ) from error
         if found.format > FORMAT:
             log.warning("a later version wrote the last known channels", file=str(self.path), format=found.format)
-        specs = {one.name: one.spec for one in found.channels}
-        return Configuration(version=found.version, specs=specs), found.confirmed_ms
+        configuration = Configuration(
+            version=found.version if found.format > 1 else "",
+            specs={one.name: one.spec for one in found.channels},
+            created_ms={one.name: one.created_ms for one in found.channels if one.created_ms},
+        )
+        return configuration, found.confirmed_ms
 
     def write(self, configuration: Configuration, *, confirmed_ms: int) -> None:
         """Durable when it returns. Blocking. Raises BadConfiguration: the file is what it was."""
@@ -57,7 +62,10 @@ class KnownFile:
             format=FORMAT,
             version=configuration.version,
             confirmed_ms=confirmed_ms,
-            channels=[Declared(name, dict(spec)) for name, spec in configuration.specs.items()],
+            channels=[
+                Declared(name, dict(spec), configuration.created_ms.get(name, 0))
+                for name, spec in configuration.specs.items()
+            ],
         )
         new = self.path.with_suffix(".new")
         try:

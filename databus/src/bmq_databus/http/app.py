@@ -23,7 +23,7 @@ from bmq_databus.http.streams import Stream
 from bmq_databus.http.writes import ChannelWrites, OfMedia
 from bmq_databus.producing.writing import ANY_TOPIC
 from bmq_databus.requests.admission import Admission, Ending, Followed
-from bmq_databus.requests.readiness import OK, Readiness
+from bmq_databus.requests.readiness import OK, Readiness, told
 from bmq_databus.requests.written import Requests
 
 OPEN: Final = frozenset({"/livez", "/readyz", "/metrics"})
@@ -118,12 +118,12 @@ class App:
         status = self._readiness.status()
         if self._readiness.is_ending:
             return document(503, {"status": status})
-        told: dict[str, Any] = {"status": status}
+        shown: dict[str, Any] = {"status": status}
         if self._configuration is not None:
-            told["configuration"] = self._configuration.status()
+            shown["configuration"] = self._configuration.status()
         if troubles := self._writing.troubles():
-            told["channels"] = troubles
-        return document(200 if status == OK else 503, told)
+            shown |= told("channels", troubles)
+        return document(200 if status == OK else 503, shown)
 
     async def _unknown(self, incoming: Incoming) -> Reply | None:
         """The refusal of who presents no token that is known."""

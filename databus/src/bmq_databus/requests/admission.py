@@ -30,6 +30,10 @@ class Followed(Protocol):
     def names(self) -> Container[str]:
         """Those of its channels and of their topics, also of such as this sidecar cannot make."""
 
+    @property
+    def troubles(self) -> Mapping[str, str]:
+        """Why channels are not what they are to be, by name."""
+
     def status(self) -> Mapping[str, Any]:
         """For people: what is known, and how well."""
 
@@ -85,6 +89,8 @@ class Admission:
             return channel
         if self.knows_nothing:
             raise NothingKnown("which channels there are is not known yet: try again")
+        if self._configuration is not None and (why := self._configuration.troubles.get(name)):
+            raise NoSuchChannel(f"channel {name} is not served here: {why}")
         if self._any_topic is None:
             known = ", ".join(sorted(self._channels)[:10])
             raise NoSuchChannel(f"there is no channel {name[:200]!r}; there are {known or 'none'}")

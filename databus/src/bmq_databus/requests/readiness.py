@@ -1,11 +1,22 @@
 """Whether a sidecar takes messages, as those who watch it are told."""
 
-from typing import Final
+from collections.abc import Mapping
+from heapq import nsmallest
+from typing import Any, Final
 
 from bmq_databus.producing.writing import Writing
 from bmq_databus.requests.admission import Admission
 
 OK: Final = "ok"
+TROUBLES_TOLD: Final = 10
+"""So many channels are told, and how many more there are."""
+
+
+def told(field: str, troubles: Mapping[str, str]) -> dict[str, Any]:
+    """The first of them by name, and how many more there are."""
+    shown = {name: troubles[name] for name in nsmallest(TROUBLES_TOLD, troubles)}
+    more = len(troubles) - len(shown)
+    return {field: shown, f"{field}More": more} if more else {field: shown}
 
 
 class Readiness:

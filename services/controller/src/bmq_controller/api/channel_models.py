@@ -36,6 +36,9 @@ class ChangedChannel(BaseModel):
 
     name: str
     spec: dict[str, Any]
+    created_ms: int = Field(
+        description="When it was made, in ms since 1970: where a sidecar has no room, the oldest go first"
+    )
 
 
 class ChannelChanges(BaseModel):

@@ -173,7 +173,11 @@ class ChannelWatch:
 def encode_changes(image: Image, names: frozenset[str], *, complete: bool) -> bytes:
     """These channels as they are now, as JSON of ChannelChanges."""
     found = {name: channel(image, name) for name in sorted(names)}
-    there = [{"name": name, "spec": msgspec.Raw(one.spec.encode())} for name, one in found.items() if one is not None]
+    there = [
+        {"name": name, "spec": msgspec.Raw(one.spec.encode()), "created_ms": one.created_ms}
+        for name, one in found.items()
+        if one is not None
+    ]
     deleted = [name for name, one in found.items() if one is None]
     return _encoded(f"{_place(image)}/{revision(image)}", there, deleted, complete=complete)
 

@@ -1,5 +1,6 @@
 """`/v1/channels`: list, get, create, change, delete channels of Databus; `/v1/watch/channels`: what changes of them."""
 
+from functools import partial
 from typing import Annotated
 
 import msgspec
@@ -20,6 +21,7 @@ from bmq_controller.api.sources import ApiSources, in_thread
 from bmq_controller.api.versions import channel_version, etag, holds
 from bmq_controller.machine.channels import find_channel
 from bmq_resources.channel import ChannelSpec, topics_of
+from bmq_resources.value_schemas import BadSchema, JsonSchema
 
 
 def add_to(app: FastAPI, sources: ApiSources) -> None:
@@ -45,7 +47,7 @@ def add_to(app: FastAPI, sources: ApiSources) -> None:
         asked: NewChannelAsked, response: Response, validate_only: ValidateOnly = False
     ) -> ChannelView:
         """Creates a channel. Its topic is not made: it comes with the first message, or is made before."""
-        spec = _stored(asked.name, asked.spec)
+        spec = await _stored(asked.name, asked.spec)
         await sources.leader().create_channel(asked.name, spec, validate_only=validate_only)
         if validate_only:
             response.status_code = 200
@@ -68,7 +70,8 @@ def add_to(app: FastAPI, sources: ApiSources) -> None:
     ) -> ChannelView:
         """Makes a channel what is said; what is not said goes back to its default."""
         leader = sources.leader().when(holds(if_match, lambda image: _version(image, name)))
-        await leader.change_channel(name, _stored(name, asked.spec), validate_only=validate_only)
+        spec = await _stored(name, asked.spec)
+        await leader.change_channel(name, spec, validate_only=validate_only)
         return _shown(sources, name, response)
 
     @app.delete("/v1/channels/{name}", tags=["channels"], status_code=204, responses=CHANGED)
@@ -98,7 +101,7 @@ def add_to(app: FastAPI, sources: ApiSources) -> None:
         )
 
 
-def _stored(name: str, spec: ChannelSpec) -> str:
+async def _stored(name: str, spec: ChannelSpec) -> str:
     """As the controllers keep it: JSON, what is as by default left out, and the same for all who say the same. Raises
     Refused.
     """
@@ -112,6 +115,12 @@ def _stored(name: str, spec: ChannelSpec) -> str:
                 raise Refused("InvalidRequest", why, remedy) from None
             why, _, remedy = str(error).rpartition(": ")
             raise Refused("InvalidRequest", f"{field}: {why}", remedy) from None
+    if spec.value_schema is not None:
+        try:
+            await in_thread(partial(JsonSchema.of, spec.value_schema.json_schema))
+        except BadSchema as error:
+            why, _, remedy = str(error).rpartition(": ")
+            raise Refused("InvalidRequest", f"spec.schema.json: {why}", remedy) from None
     return msgspec.json.encode(spec.said(), order="sorted").decode()
 
 
