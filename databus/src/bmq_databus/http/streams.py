@@ -162,9 +162,15 @@ class Stream:
         if self._incoming.connection is not None:
             asyncio.get_running_loop().call_later(ENDING_WITHIN_S, self._incoming.connection.abort)
 
+    @property
+    def is_unanswered(self) -> bool:
+        """Whether it has messages whose results its client does not have."""
+        return bool(self._results.unanswered_bytes)
+
     async def run(self, send: Send) -> None:
         """The whole answer. Raises ClientGone where nobody takes it."""
         outgoing = Outgoing(self._incoming, send)
+        self._tell_connection(self)
         reading = asyncio.get_running_loop().create_task(self._read(), name=f"stream to {self._name}")
         try:
             # It has begun to read then: who waits to be told to go on with the body is told so before the status is.
@@ -185,8 +191,13 @@ class Stream:
             self._writing.count()
             reading.cancel()
             await asyncio.gather(reading, return_exceptions=True)
+            self._tell_connection(None)
         await self._incoming.pass_over()
         await outgoing.end()
+
+    def _tell_connection(self, stream: "Stream | None") -> None:
+        if self._incoming.connection is not None:
+            self._incoming.connection.stream = stream
 
     async def _read(self) -> None:
         """To its end, whatever that is."""
