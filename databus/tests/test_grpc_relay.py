@@ -5,7 +5,7 @@ beginning: what comes before a client has acknowledged what this end sets is hel
 import asyncio
 import socket
 from collections.abc import AsyncIterator, Awaitable, Callable
-from contextlib import asynccontextmanager, suppress
+from contextlib import AsyncExitStack, asynccontextmanager, suppress
 from pathlib import Path
 
 import pytest
@@ -92,20 +92,57 @@ def test_what_is_sent_comes_back_and_one_connection_is_ended_by_its_name(tmp_pat
     run(test)
 
 
-def test_there_are_as_many_as_there_may_be(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(relay, "CONNECTIONS_MAX", 1)
+def test_where_there_are_as_many_as_there_may_be_the_longest_still_gives_way_and_none_that_has_a_call(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(relay, "CONNECTIONS_MAX", 2)
 
     async def test() -> None:
-        async with relayed(tmp_path) as (_, peers, path):
-            reader, writer = await begun(path)
-            writer.write(b"a")
-            assert await reader.readexactly(1) == b"a"
-            other, others = await asyncio.open_unix_connection(path)
-            with pytest.raises((ConnectionError, asyncio.IncompleteReadError)):
-                await other.readexactly(1)
-            assert len(peers) == 1
-            writer.close()
-            others.close()
+        async with relayed(tmp_path) as (one, peers, path), AsyncExitStack() as opened:
+
+            async def speaking() -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
+                reader, writer = await begun(path)
+                opened.callback(writer.close)
+                await echoed(reader, writer)
+                return reader, writer
+
+            async def is_cut(reader: asyncio.StreamReader) -> bool:
+                with suppress(ConnectionError):
+                    return await reader.read() == b""
+                return True
+
+            first, second = await speaking(), await speaking()
+            await echoed(*first)
+            third = await speaking()
+            assert await is_cut(second[0])
+            with one.called(peers[0]):
+                await echoed(*third)
+                fourth = await speaking()
+                assert await is_cut(third[0])
+                with one.called(peers[3]):
+                    refused, writer = await begun(path)
+                    opened.callback(writer.close)
+                    assert await is_cut(refused)
+                    await echoed(*first)
+                    await echoed(*fourth)
+            assert len(peers) == 4
+
+    async def echoed(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        writer.write(b"a")
+        assert await reader.readexactly(1) == b"a"
+
+    run(test)
+
+
+def test_all_that_come_at_once_are_no_more_than_there_may_be(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(relay, "CONNECTIONS_MAX", 3)
+
+    async def test() -> None:
+        async with relayed(tmp_path) as (one, _, path):
+            ends = await asyncio.gather(*(begun(path) for _ in range(20)))
+            await until_async(lambda: len(one._open) == 3 and not one._beginning, "three to be left", 10)
+            for _, writer in ends:
+                writer.close()
 
     run(test)
 

@@ -4,6 +4,7 @@ comes at a time, is looked at before the request is read.
 
 import asyncio
 from collections.abc import Awaitable, Callable
+from contextlib import AbstractContextManager
 from functools import partial
 from typing import Final
 
@@ -52,11 +53,18 @@ Answering = Callable[[Call], Awaitable[Failure | None]]
 class Service:
     """`handlers` are what grpc.aio calls."""
 
-    def __init__(self, requests: Requests, admission: Admission, cut: Callable[[str], object]) -> None:
-        """`cut` ends the connection with that peer."""
+    def __init__(
+        self,
+        requests: Requests,
+        admission: Admission,
+        cut: Callable[[str], object],
+        called: Callable[[str], AbstractContextManager[None]],
+    ) -> None:
+        """`cut` ends the connection with that peer; `called`: it has a call meanwhile."""
         self._requests = requests
         self._admission = admission
         self._cut_off = cut
+        self._called = called
         self._arrivals = Arrivals()
         self._begins = Steps(TURN_CALLS)
         self._large = asyncio.Semaphore(LARGE_MAX)
@@ -86,14 +94,15 @@ class Service:
         are let go before anybody waits for its client.
         """
         call = Call(context, self._cut_off)
-        try:
-            failure = await self._answered(answer, call, is_open=is_open)
-            if failure is not None:
-                await call.fail(failure)
-            return
-        except ClientGone:
-            pass
-        await call.give_up()
+        with self._called(call.party):
+            try:
+                failure = await self._answered(answer, call, is_open=is_open)
+                if failure is not None:
+                    await call.fail(failure)
+                return
+            except ClientGone:
+                pass
+            await call.give_up()
 
     async def _answered(self, answer: Answering, call: Call, *, is_open: bool) -> Failure | None:
         """What it fails by; None: it is answered. Raises ClientGone."""
