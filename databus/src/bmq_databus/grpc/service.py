@@ -28,13 +28,14 @@ from bmq_databus.grpc.statuses import (
     number_of,
     refusal,
 )
-from bmq_databus.grpc.streams import LARGE_MAX, Stream
+from bmq_databus.grpc.streams import LARGE_MAX, Begun, Stream
 from bmq_databus.messages.forms import in_slices
 from bmq_databus.producing.outcomes import Outcome, retry_after_s
 from bmq_databus.producing.writing import SLICE_MESSAGES
 from bmq_databus.requests.admission import Admission
 from bmq_databus.requests.idempotency import HEADER, Answer, BadKey, key_of
-from bmq_databus.requests.room import OneBody, TooMuchAtOnce
+from bmq_databus.requests.places import Places
+from bmq_databus.requests.room import OneBody
 from bmq_databus.requests.written import Requests, fingerprint
 
 SERVICE: Final = "bmq.databus.v1.Databus"
@@ -68,7 +69,7 @@ class Service:
         self._arrivals = Arrivals()
         self._begins = Steps(TURN_CALLS)
         self._large = asyncio.Semaphore(LARGE_MAX)
-        self._streams = 0
+        self._streams = Places[Begun](STREAMS_MAX)
         self._writes: set[asyncio.Task[Failure | None]] = set()
 
     @property
@@ -197,11 +198,10 @@ class Service:
         return Answer(number_of(StatusCode.OK), b"".join((*found, failed_on_wire(outcomes))))
 
     async def _write_stream(self, call: Call) -> Failure | None:
-        if self._streams >= STREAMS_MAX:
-            raise TooMuchAtOnce(f"{STREAMS_MAX} streams are open already: write more by one of them, or try again")
-        self._streams += 1
-        try:
-            first = await self._first(call)
+        self._streams.check()
+        begun = Begun(call)
+        with self._streams.open(begun):
+            first = await self._first(begun)
             channel = await self._admission.named(first.channel)
             try:
                 self._admission.check(channel)
@@ -212,14 +212,12 @@ class Service:
                 return self._counted(channel, error)
             stream = Stream(self._requests, channel, call, large=self._large)
             with self._requests.streams.open(stream):
-                return await stream.run(first)
-        finally:
-            self._streams -= 1
+                return await begun.run(stream, first)
 
-    async def _first(self, call: Call) -> Cut:
-        """The request that names the channel. Raises TooSlow, BadRequest."""
+    async def _first(self, begun: Begun) -> Cut:
+        """The request that names the channel. Raises TooSlow, BadRequest, GaveWay."""
         try:
-            request = await call.request_within(FIRST_WITHIN_S)
+            request = await begun.first(within_s=FIRST_WITHIN_S)
         except TimeoutError:
             raise TooSlow(f"no request came within {FIRST_WITHIN_S:g} s") from None
         if request is None:
