@@ -11,11 +11,11 @@ from pathlib import Path
 import pytest
 from tests.waiting import until_async
 
-from bmq_databus.grpc import opening, relay
+from bmq_databus.grpc import opening, relay, resets
 from bmq_databus.grpc.opening import HELD_BYTES_MAX, PREFACE
 from bmq_databus.grpc.relay import Relay
 
-DATA, HEADERS, SETTINGS, PING, CONTINUATION = 0, 1, 4, 6, 9
+DATA, HEADERS, RESET, SETTINGS, PING, CONTINUATION = 0, 1, 3, 4, 6, 9
 ACKNOWLEDGES = 1
 
 
@@ -224,6 +224,7 @@ def test_calls_that_come_before_the_acknowledgement_are_brought_behind_it(at: in
         ([OPENING, frame(HEADERS, b"x" * ((16 << 10) + 1))], "a frame of 16385 bytes"),
         ([OPENING, *[frame(HEADERS, b"x" * 16_000)] * 7], "too much"),
         ([OPENING, *[frame(HEADERS)] * (HELD_BYTES_MAX // 9 + 1)], "too much"),
+        ([OPENING, *[frame(HEADERS), frame(RESET, b"none")] * 101], "takes back more calls"),
     ],
 )
 def test_who_begins_in_no_such_way_is_refused(sent: list[bytes], why: str) -> None:
@@ -276,5 +277,31 @@ def test_who_does_not_begin_in_time_is_cut(tmp_path: Path, monkeypatch: pytest.M
                     assert await reader.read() == b""
                 writer.close()
             await until_async(lambda: not one._open, "those to be forgotten", 10)
+
+    run(test)
+
+
+def test_who_takes_back_calls_all_the_time_waits_and_others_do_not(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(resets, "PER_S", 0.01)
+    taken_back = frame(HEADERS) + frame(RESET, b"none")
+
+    async def test() -> None:
+        async with relayed(tmp_path) as (_, _, path):
+            often, other = await begun(path), await begun(path)
+            allowed = taken_back * resets.BURST
+            often[1].write(allowed)
+            assert await often[0].readexactly(len(allowed)) == allowed
+            often[1].write(taken_back)
+            other[1].write(allowed + frame(DATA, b"written"))
+            await other[0].readexactly(len(allowed) + 9 + 7)
+            more = asyncio.ensure_future(often[0].read(1))
+            other[1].write(b"and on")
+            await other[0].readexactly(6)
+            assert not more.done()
+            more.cancel()
+            for _, writer in (often, other):
+                writer.close()
 
     run(test)

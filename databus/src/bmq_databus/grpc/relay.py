@@ -4,12 +4,13 @@ The library is where nobody but this process connects. So each connection has a 
 calls, also what came by a Unix socket, and can be ended by it, for which the library offers no way: one whose client
 takes no answer would keep its messages and its place for as long as it likes. What comes before a client is held to
 the library's bounds is held here (`bmq_databus.grpc.opening`), and where there are as many connections as there may be
-one gives way to a new one (`bmq_databus.grpc.stillness`).
+one gives way to a new one (`bmq_databus.grpc.stillness`). Who takes back calls all the time waits
+(`bmq_databus.grpc.resets`).
 """
 
 import asyncio
 import socket
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Awaitable, Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Final, NamedTuple
@@ -20,6 +21,7 @@ import structlog
 from bmq.fairness.log_limit import RateLimited
 from bmq_databus.grpc.call import TAKEN_WITHIN_S
 from bmq_databus.grpc.opening import NotOpened, Openings
+from bmq_databus.grpc.resets import Resets
 from bmq_databus.grpc.stillness import Still, Stillness
 
 CONNECTIONS_MAX: Final = 1_000
@@ -183,7 +185,15 @@ class Relay:
         except (OSError, EOFError):
             return
         loop = asyncio.get_running_loop()
-        await _bring(reader, one.of.inner, within_s=None, came=lambda _: self._stillness.moved(one, loop.time()))
+        resets = Resets(loop.time())
+
+        async def came(data: bytes) -> None:
+            now_s = loop.time()
+            self._stillness.moved(one, now_s)
+            if wait_s := resets.wait_s(data, now_s):
+                await asyncio.sleep(wait_s)
+
+        await _bring(reader, one.of.inner, within_s=None, came=came)
 
 
 async def _bring(
@@ -191,14 +201,14 @@ async def _bring(
     writer: asyncio.StreamWriter,
     *,
     within_s: float | None,
-    came: Callable[[bytes], None] | None = None,
+    came: Callable[[bytes], Awaitable[None]] | None = None,
 ) -> None:
-    """Until the end of either. Who takes nothing for so long is cut. `came` is told what comes."""
+    """Until the end of either. Who takes nothing for so long is cut. `came` is told what comes before it goes on."""
     writer.transport.set_write_buffer_limits(high=PART_BYTES)
     with suppress(OSError):
         while data := await reader.read(PART_BYTES):
             if came is not None:
-                came(data)
+                await came(data)
             writer.write(data)
             try:
                 async with asyncio.timeout(within_s):
