@@ -261,13 +261,13 @@ class Stream:
             ) from None
 
     async def _part_while_messages_come(self) -> bytes | None:
-        too_slow = TooSlow(f"no message came for {IDLE_S:g} s")
-        if (left_s := IDLE_S - self._writing.quiet_s) <= 0:
-            raise too_slow
+        left_s = IDLE_S - self._writing.quiet_s
         try:
-            return await self._incoming.part(stall_s=left_s)
+            if left_s > 0:
+                return await self._incoming.part(stall_s=left_s)
         except TooSlow:
-            raise too_slow from None
+            pass
+        raise TooSlow(f"no message came for {IDLE_S:g} s")
 
     async def _take(self, data: bytes) -> None:
         await self._writing.write(self._lines.feed(data))
