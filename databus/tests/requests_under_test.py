@@ -4,7 +4,7 @@ import asyncio
 from collections.abc import Mapping, MutableMapping
 from typing import Any
 
-from bmq_databus.http.incoming import Incoming, Receive
+from bmq_databus.http.incoming import Incoming, Receive, Streaming
 
 
 def sending(*parts: bytes | None) -> Receive:
@@ -34,7 +34,8 @@ class Connection:
         self.broken = ""
         self.is_aborted = False
         self.takes_more = self.has_part = self.has_rest = False
-        self.is_held = False
+        self.is_held = self.waits_for_body = False
+        self.stream: Streaming | None = None
 
     def hold_answer(self) -> None:
         self.is_held = True

@@ -5,17 +5,17 @@ beginning: what comes before a client has acknowledged what this end sets is hel
 import asyncio
 import socket
 from collections.abc import AsyncIterator, Awaitable, Callable
-from contextlib import asynccontextmanager, suppress
+from contextlib import AsyncExitStack, asynccontextmanager, suppress
 from pathlib import Path
 
 import pytest
 from tests.waiting import until_async
 
-from bmq_databus.grpc import opening, relay
+from bmq_databus.grpc import opening, relay, resets
 from bmq_databus.grpc.opening import HELD_BYTES_MAX, PREFACE
 from bmq_databus.grpc.relay import Relay
 
-DATA, HEADERS, SETTINGS, PING, CONTINUATION = 0, 1, 4, 6, 9
+DATA, HEADERS, RESET, SETTINGS, PING, CONTINUATION = 0, 1, 3, 4, 6, 9
 ACKNOWLEDGES = 1
 
 
@@ -92,20 +92,57 @@ def test_what_is_sent_comes_back_and_one_connection_is_ended_by_its_name(tmp_pat
     run(test)
 
 
-def test_there_are_as_many_as_there_may_be(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(relay, "CONNECTIONS_MAX", 1)
+def test_where_there_are_as_many_as_there_may_be_the_longest_still_gives_way_and_none_that_has_a_call(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(relay, "CONNECTIONS_MAX", 2)
 
     async def test() -> None:
-        async with relayed(tmp_path) as (_, peers, path):
-            reader, writer = await begun(path)
-            writer.write(b"a")
-            assert await reader.readexactly(1) == b"a"
-            other, others = await asyncio.open_unix_connection(path)
-            with pytest.raises((ConnectionError, asyncio.IncompleteReadError)):
-                await other.readexactly(1)
-            assert len(peers) == 1
-            writer.close()
-            others.close()
+        async with relayed(tmp_path) as (one, peers, path), AsyncExitStack() as opened:
+
+            async def speaking() -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
+                reader, writer = await begun(path)
+                opened.callback(writer.close)
+                await echoed(reader, writer)
+                return reader, writer
+
+            async def is_cut(reader: asyncio.StreamReader) -> bool:
+                with suppress(ConnectionError):
+                    return await reader.read() == b""
+                return True
+
+            first, second = await speaking(), await speaking()
+            await echoed(*first)
+            third = await speaking()
+            assert await is_cut(second[0])
+            with one.called(peers[0]):
+                await echoed(*third)
+                fourth = await speaking()
+                assert await is_cut(third[0])
+                with one.called(peers[3]):
+                    refused, writer = await begun(path)
+                    opened.callback(writer.close)
+                    assert await is_cut(refused)
+                    await echoed(*first)
+                    await echoed(*fourth)
+            assert len(peers) == 4
+
+    async def echoed(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        writer.write(b"a")
+        assert await reader.readexactly(1) == b"a"
+
+    run(test)
+
+
+def test_all_that_come_at_once_are_no_more_than_there_may_be(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(relay, "CONNECTIONS_MAX", 3)
+
+    async def test() -> None:
+        async with relayed(tmp_path) as (one, _, path):
+            ends = await asyncio.gather(*(begun(path) for _ in range(20)))
+            await until_async(lambda: len(one._open) == 3 and not one._beginning, "three to be left", 10)
+            for _, writer in ends:
+                writer.close()
 
     run(test)
 
@@ -187,6 +224,7 @@ def test_calls_that_come_before_the_acknowledgement_are_brought_behind_it(at: in
         ([OPENING, frame(HEADERS, b"x" * ((16 << 10) + 1))], "a frame of 16385 bytes"),
         ([OPENING, *[frame(HEADERS, b"x" * 16_000)] * 7], "too much"),
         ([OPENING, *[frame(HEADERS)] * (HELD_BYTES_MAX // 9 + 1)], "too much"),
+        ([OPENING, *[frame(HEADERS), frame(RESET, b"none")] * 101], "takes back more calls"),
     ],
 )
 def test_who_begins_in_no_such_way_is_refused(sent: list[bytes], why: str) -> None:
@@ -239,5 +277,31 @@ def test_who_does_not_begin_in_time_is_cut(tmp_path: Path, monkeypatch: pytest.M
                     assert await reader.read() == b""
                 writer.close()
             await until_async(lambda: not one._open, "those to be forgotten", 10)
+
+    run(test)
+
+
+def test_who_takes_back_calls_all_the_time_waits_and_others_do_not(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(resets, "PER_S", 0.01)
+    taken_back = frame(HEADERS) + frame(RESET, b"none")
+
+    async def test() -> None:
+        async with relayed(tmp_path) as (_, _, path):
+            often, other = await begun(path), await begun(path)
+            allowed = taken_back * resets.BURST
+            often[1].write(allowed)
+            assert await often[0].readexactly(len(allowed)) == allowed
+            often[1].write(taken_back)
+            other[1].write(allowed + frame(DATA, b"written"))
+            await other[0].readexactly(len(allowed) + 9 + 7)
+            more = asyncio.ensure_future(often[0].read(1))
+            other[1].write(b"and on")
+            await other[0].readexactly(6)
+            assert not more.done()
+            more.cancel()
+            for _, writer in (often, other):
+                writer.close()
 
     run(test)

@@ -228,7 +228,41 @@ async def test_a_stream_of_which_nothing_comes_is_ended(monkeypatch: pytest.Monk
     sender.send(None)
     await run
     end = lines_of(answer)[-1]["end"]
-    assert (end["status"], end["error"]) == (408, "nothing more of the body came for 0.01 s")
+    assert (end["status"], end["error"]) == (408, "no message came for 0.01 s")
+
+
+@in_a_loop
+async def test_empty_lines_are_no_messages_and_keep_no_stream(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(streams, "IDLE_S", 0.1)
+    answer, loop = Answer(), asyncio.get_running_loop()
+    until_s = loop.time() + 10
+
+    async def receive() -> Mapping[str, Any]:
+        await asyncio.sleep(0)
+        return {"type": "http.request", "body": b"\n", "more_body": not answer.body and loop.time() < until_s}
+
+    await stream_of(Writes(), incoming(receive)).run(answer.send)
+    end = lines_of(answer)[-1]["end"]
+    assert (end["status"], end["error"]) == (408, "no message came for 0.1 s")
+
+
+@in_a_loop
+async def test_a_stream_that_gives_way_says_so_in_its_last_line_and_is_quiet_once_all_is_answered() -> None:
+    writes, sender, answer = Writes(at_once=False), Sender(), Answer()
+    stream = stream_of(writes, incoming(sender.receive))
+    run = asyncio.ensure_future(stream.run(answer.send))
+    sender.send(line("a"))
+    await until_async(lambda: len(writes.settles) == 1, "a message under way")
+    await asyncio.sleep(0)
+    assert (stream.quiet_s, stream.is_leaving) == (0, False)
+    writes.settles[0]()
+    await until_async(lambda: answer.body and stream.quiet_s > 0, "its result")
+    stream.give_way()
+    assert stream.is_leaving
+    sender.send(None)
+    await run
+    end = lines_of(answer)[-1]["end"]
+    assert (end["status"], end["written"], "others waited for this stream's place" in end["error"]) == (503, 1, True)
 
 
 @in_a_loop

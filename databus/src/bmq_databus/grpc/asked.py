@@ -15,6 +15,7 @@ from grpc_health.v1.health_pb2 import HealthCheckRequest, HealthCheckResponse  #
 from grpc_reflection.v1alpha._async import ReflectionServicer  # type: ignore[import-untyped]
 from grpc_reflection.v1alpha.reflection_pb2 import ServerReflectionRequest  # type: ignore[import-untyped]
 
+from bmq.fairness.made_for_all import MadeForAll
 from bmq_databus.grpc.arrivals import Arrivals
 from bmq_databus.grpc.call import Call
 from bmq_databus.grpc.errors import BadRequest, NoSuchService
@@ -46,6 +47,7 @@ class Asked:
     def __init__(self, serve: Serve, readiness: Readiness) -> None:
         self._serve = serve
         self._readiness = readiness
+        self._health = MadeForAll(self._whole_health, name="health")
         self._arrivals = Arrivals(at_once=AT_ONCE)
         self._reflection = ReflectionServicer(SERVICES)
         self._open = 0
@@ -59,14 +61,18 @@ class Asked:
 
     async def _check(self, call: Call) -> None:
         self._known(await self._health_request(call))
-        await call.answer(self._health())
+        await call.answer(await self._health.get())
 
     async def _watch(self, call: Call) -> None:
         name = await self._health_request(call)
         with self._place():
             told = b""
             while not self._readiness.is_ending:
-                now = self._health() if name in ("", *SERVICES) else _health(HealthCheckResponse.SERVICE_UNKNOWN)
+                now = (
+                    await self._health.get()
+                    if name in ("", *SERVICES)
+                    else _health(HealthCheckResponse.SERVICE_UNKNOWN)
+                )
                 if now != told:
                     await call.answer(now)
                     told = now
@@ -101,7 +107,7 @@ class Asked:
         if name not in ("", *SERVICES):
             raise NoSuchService(f"no service {name[:80]!r} is served here; there are {', '.join(SERVICES)}")
 
-    def _health(self) -> bytes:
+    async def _whole_health(self) -> bytes:
         is_ready = self._readiness.status() == OK
         return _health(HealthCheckResponse.SERVING if is_ready else HealthCheckResponse.NOT_SERVING)
 

@@ -6,6 +6,7 @@ tell how large it becomes before it has.
 
 import asyncio
 import os
+from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
 from typing import Final
 
@@ -31,6 +32,8 @@ CALLS_NEW_MAX: Final = 200
 CALLS_OF_CONNECTION_MAX: Final = 40
 WINDOW_BYTES: Final = 64 << 10
 HANDSHAKE_WITHIN_MS: Final = 10_000
+ENDING_MAX: Final = 500
+"""The relay bounds connections; so many more have ended, and the library has not heard of it."""
 IDLE_MS: Final = 60_000
 """A connection without calls for so long is closed."""
 PING_MS: Final = 30_000
@@ -43,7 +46,7 @@ STOPPED_WITHIN_S: Final = 2.0
 _OPTIONS: Final = (
     ("grpc.max_receive_message_length", REQUEST_BYTES_MAX),
     ("grpc.max_send_message_length", -1),
-    ("grpc.max_allowed_incoming_connections", CONNECTIONS_MAX),
+    ("grpc.max_allowed_incoming_connections", CONNECTIONS_MAX + ENDING_MAX),
     ("grpc.max_concurrent_streams", CALLS_OF_CONNECTION_MAX),
     ("grpc.server.max_pending_requests", CALLS_NEW_MAX),
     ("grpc.server.max_pending_requests_hard_limit", CALLS_NEW_MAX),
@@ -69,7 +72,7 @@ class Listening:
         self._sockets: list[ListeningSocket] = []
         self._unix: Path | None = None
         self._relay: Relay | None = None
-        self._service = Service(requests, admission, self._cut)
+        self._service = Service(requests, admission, self._cut, self._called)
         asked = Asked(self._service.serve, readiness)
         self._server = grpc.aio.server(options=_OPTIONS, maximum_concurrent_rpcs=CALLS_MAX)
         self._server.add_generic_rpc_handlers((self._service.handlers, *asked.handlers))
@@ -119,3 +122,6 @@ class Listening:
 
     def _cut(self, peer: str) -> bool:
         return self._relay is not None and self._relay.cut(peer)
+
+    def _called(self, peer: str) -> AbstractContextManager[None]:
+        return nullcontext() if self._relay is None else self._relay.called(peer)

@@ -9,9 +9,9 @@ import asyncio
 from typing import Final
 
 from bmq_databus.errors import DatabusError
+from bmq_databus.grpc.resets import BURST, HEAD_BYTES, RESET
 
 PREFACE: Final = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n"
-HEAD_BYTES: Final = 9
 FRAME_BYTES_MAX: Final = 16 << 10
 """Nobody may send a larger one who has not heard of this end's settings (RFC 9113, 6.5.2)."""
 HELD_BYTES_MAX: Final = 96 << 10
@@ -41,12 +41,16 @@ class Openings:
             raise NotOpened("it does not speak HTTP/2")
         writer.write(PREFACE)
         held = bytearray()
+        resets = 0
         try:
             while True:
                 head = await reader.readexactly(HEAD_BYTES)
                 size_bytes, kind, flags = int.from_bytes(head[:3], "big"), head[3], head[4]
                 if size_bytes > FRAME_BYTES_MAX:
                     raise NotOpened(f"a frame of {size_bytes} bytes before it has acknowledged this end's settings")
+                resets += kind == RESET
+                if resets > BURST:
+                    raise NotOpened("it takes back more calls than it may have, before anything looked at them")
                 frame = head + await reader.readexactly(size_bytes)
                 if kind == _SETTINGS and flags & _ACKNOWLEDGED:
                     writer.write(frame)

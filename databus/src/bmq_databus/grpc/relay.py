@@ -2,28 +2,34 @@
 
 The library is where nobody but this process connects. So each connection has a name that the library tells with its
 calls, also what came by a Unix socket, and can be ended by it, for which the library offers no way: one whose client
-takes no answer would keep its messages and its place for as long as it likes. And what comes before a client is held
-to the library's bounds is held here (`bmq_databus.grpc.opening`).
+takes no answer would keep its messages and its place for as long as it likes. What comes before a client is held to
+the library's bounds is held here (`bmq_databus.grpc.opening`), and where there are as many connections as there may be
+one gives way to a new one (`bmq_databus.grpc.stillness`). Who takes back calls all the time waits
+(`bmq_databus.grpc.resets`).
 """
 
 import asyncio
 import socket
-from collections.abc import Sequence
-from contextlib import suppress
+from collections.abc import Awaitable, Callable, Iterator, Sequence
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Final, NamedTuple
 from urllib.parse import unquote
 
 import structlog
 
+from bmq.fairness.log_limit import RateLimited
 from bmq_databus.grpc.call import TAKEN_WITHIN_S
 from bmq_databus.grpc.opening import NotOpened, Openings
+from bmq_databus.grpc.resets import Resets
+from bmq_databus.grpc.stillness import Still, Stillness
 
 CONNECTIONS_MAX: Final = 1_000
 PART_BYTES: Final = 16 << 10
 """What is kept of a connection, each way, is a few of these."""
 OPENED_WITHIN_S: Final = 10.0
 """A connection that does not begin in that time is cut."""
+COMPLAIN_EVERY_S: Final = 10.0
 
 ListeningSocket = socket.socket
 Inner = Path | int
@@ -34,8 +40,15 @@ log = structlog.get_logger()
 
 class _Open(NamedTuple):
     writer: asyncio.StreamWriter
+    inner: asyncio.StreamWriter
+    """To the library."""
     peer: str
     """Who is at the other end, as far as it has a name."""
+
+    def abort(self) -> None:
+        """Ends it at once, each way."""
+        self.writer.transport.abort()
+        self.inner.transport.abort()
 
 
 class Relay:
@@ -46,8 +59,12 @@ class Relay:
         self._inner = inner
         self._servers: list[asyncio.Server] = []
         self._openings = Openings()
-        self._open: dict[str, _Open] = {}
+        self._open: dict[str, Still[_Open]] = {}
         """By the names that the library knows."""
+        self._stillness = Stillness[_Open]()
+        self._beginning = 0
+        """Connections that the library is yet to take."""
+        self._complaints = RateLimited(interval_s=COMPLAIN_EVERY_S)
 
     async def start(self) -> None:
         """Connections are taken from now on."""
@@ -63,50 +80,83 @@ class Relay:
     def cut_all(self) -> int:
         """Ends all connections; how many there were."""
         for one in self._open.values():
-            one.writer.transport.abort()
+            one.of.writer.transport.abort()
         return len(self._open)
 
     def close(self) -> None:
         """Ends those that are left."""
         self.refuse()
         for one in self._open.values():
-            one.writer.close()
+            one.of.writer.close()
         if isinstance(self._inner, Path):
             self._inner.unlink(missing_ok=True)
 
     def cut(self, name: str) -> bool:
         """Ends the connection that the library calls so; False: there is none."""
-        one = self._open.get(unquote(name).partition(":")[2])
+        one = self._named(name)
         if one is None:
             return False
-        log.warning("a connection is cut: its client takes no answer", peer=one.peer, within_s=TAKEN_WITHIN_S)
-        one.writer.transport.abort()
+        log.warning("a connection is cut: its client takes no answer", peer=one.of.peer, within_s=TAKEN_WITHIN_S)
+        one.of.writer.transport.abort()
         return True
 
+    @contextmanager
+    def called(self, name: str) -> Iterator[None]:
+        """While the connection that the library calls so has a call: it gives way to no other one."""
+        one = self._named(name)
+        if one is None:
+            yield
+            return
+        self._stillness.begin_call(one)
+        try:
+            yield
+        finally:
+            self._stillness.end_call(one, asyncio.get_running_loop().time())
+
+    def _named(self, name: str) -> Still[_Open] | None:
+        return self._open.get(unquote(name).partition(":")[2])
+
     async def _taken(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        if len(self._open) >= CONNECTIONS_MAX:
+        if len(self._stillness) + self._beginning >= CONNECTIONS_MAX and not self._make_room():
             writer.transport.abort()
             return
+        self._beginning += 1
         try:
             name, inner_reader, inner_writer = await self._connected()
         except OSError as error:
             log.warning("a connection is cut: gRPC does not take it", why=str(error))
             writer.transport.abort()
             return
-        self._open[name] = _Open(writer, str(writer.get_extra_info("peername") or "unix"))
+        finally:
+            self._beginning -= 1
+        opened = _Open(writer, inner_writer, str(writer.get_extra_info("peername") or "unix"))
+        one = self._open[name] = self._stillness.enter(opened, asyncio.get_running_loop().time())
         ways = (
-            asyncio.ensure_future(self._bring_in(reader, inner_writer)),
+            asyncio.ensure_future(self._bring_in(reader, one)),
             asyncio.ensure_future(_bring(inner_reader, writer, within_s=TAKEN_WITHIN_S)),
         )
         try:
             await asyncio.wait(ways, return_when=asyncio.FIRST_COMPLETED)
         finally:
+            self._stillness.leave(one)
             del self._open[name]
             for way in ways:
                 way.cancel()
             await asyncio.gather(*ways, return_exceptions=True)
             writer.close()
             inner_writer.close()
+
+    def _make_room(self) -> bool:
+        """Ends the connection that is to give way; False: there is none."""
+        now_s = asyncio.get_running_loop().time()
+        one = self._stillness.gives_way(now_s)
+        if one is None:
+            return False
+        self._stillness.leave(one)
+        one.of.abort()
+        if (left_out := self._complaints.due("room", now=now_s)) is not None:
+            log.warning("a connection made room for another", connections=CONNECTIONS_MAX, left_out=left_out)
+        return True
 
     async def _connected(self) -> tuple[str, asyncio.StreamReader, asyncio.StreamWriter]:
         """A connection to the library, and how that names it. Raises OSError."""
@@ -125,23 +175,40 @@ class Relay:
             raise
         return name[1:].decode() if is_unix else f"{name[0]}:{name[1]}", reader, writer
 
-    async def _bring_in(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+    async def _bring_in(self, reader: asyncio.StreamReader, one: Still[_Open]) -> None:
         try:
             async with asyncio.timeout(OPENED_WITHIN_S):
-                await self._openings.bring(reader, writer)
+                await self._openings.bring(reader, one.of.inner)
         except (NotOpened, TimeoutError) as error:
             log.info("a connection is cut: it does not begin as gRPC's do", why=str(error) or "it takes too long")
             return
         except (OSError, EOFError):
             return
-        await _bring(reader, writer, within_s=None)
+        loop = asyncio.get_running_loop()
+        resets = Resets(loop.time())
+
+        async def came(data: bytes) -> None:
+            now_s = loop.time()
+            self._stillness.moved(one, now_s)
+            if wait_s := resets.wait_s(data, now_s):
+                await asyncio.sleep(wait_s)
+
+        await _bring(reader, one.of.inner, within_s=None, came=came)
 
 
-async def _bring(reader: asyncio.StreamReader, writer: asyncio.StreamWriter, *, within_s: float | None) -> None:
-    """Until the end of either. Who takes nothing for so long is cut."""
+async def _bring(
+    reader: asyncio.StreamReader,
+    writer: asyncio.StreamWriter,
+    *,
+    within_s: float | None,
+    came: Callable[[bytes], Awaitable[None]] | None = None,
+) -> None:
+    """Until the end of either. Who takes nothing for so long is cut. `came` is told what comes before it goes on."""
     writer.transport.set_write_buffer_limits(high=PART_BYTES)
     with suppress(OSError):
         while data := await reader.read(PART_BYTES):
+            if came is not None:
+                await came(data)
             writer.write(data)
             try:
                 async with asyncio.timeout(within_s):

@@ -4,6 +4,7 @@ comes at a time, is looked at before the request is read.
 
 import asyncio
 from collections.abc import Awaitable, Callable
+from contextlib import AbstractContextManager
 from functools import partial
 from typing import Final
 
@@ -27,13 +28,14 @@ from bmq_databus.grpc.statuses import (
     number_of,
     refusal,
 )
-from bmq_databus.grpc.streams import LARGE_MAX, Stream
+from bmq_databus.grpc.streams import LARGE_MAX, Begun, Stream
 from bmq_databus.messages.forms import in_slices
 from bmq_databus.producing.outcomes import Outcome, retry_after_s
 from bmq_databus.producing.writing import SLICE_MESSAGES
 from bmq_databus.requests.admission import Admission
 from bmq_databus.requests.idempotency import HEADER, Answer, BadKey, key_of
-from bmq_databus.requests.room import OneBody, TooMuchAtOnce
+from bmq_databus.requests.places import Places
+from bmq_databus.requests.room import OneBody
 from bmq_databus.requests.written import Requests, fingerprint
 
 SERVICE: Final = "bmq.databus.v1.Databus"
@@ -52,15 +54,22 @@ Answering = Callable[[Call], Awaitable[Failure | None]]
 class Service:
     """`handlers` are what grpc.aio calls."""
 
-    def __init__(self, requests: Requests, admission: Admission, cut: Callable[[str], object]) -> None:
-        """`cut` ends the connection with that peer."""
+    def __init__(
+        self,
+        requests: Requests,
+        admission: Admission,
+        cut: Callable[[str], object],
+        called: Callable[[str], AbstractContextManager[None]],
+    ) -> None:
+        """`cut` ends the connection with that peer; `called`: it has a call meanwhile."""
         self._requests = requests
         self._admission = admission
         self._cut_off = cut
+        self._called = called
         self._arrivals = Arrivals()
         self._begins = Steps(TURN_CALLS)
         self._large = asyncio.Semaphore(LARGE_MAX)
-        self._streams = 0
+        self._streams = Places[Begun](STREAMS_MAX)
         self._writes: set[asyncio.Task[Failure | None]] = set()
 
     @property
@@ -86,14 +95,15 @@ class Service:
         are let go before anybody waits for its client.
         """
         call = Call(context, self._cut_off)
-        try:
-            failure = await self._answered(answer, call, is_open=is_open)
-            if failure is not None:
-                await call.fail(failure)
-            return
-        except ClientGone:
-            pass
-        await call.give_up()
+        with self._called(call.party):
+            try:
+                failure = await self._answered(answer, call, is_open=is_open)
+                if failure is not None:
+                    await call.fail(failure)
+                return
+            except ClientGone:
+                pass
+            await call.give_up()
 
     async def _answered(self, answer: Answering, call: Call, *, is_open: bool) -> Failure | None:
         """What it fails by; None: it is answered. Raises ClientGone."""
@@ -188,11 +198,10 @@ class Service:
         return Answer(number_of(StatusCode.OK), b"".join((*found, failed_on_wire(outcomes))))
 
     async def _write_stream(self, call: Call) -> Failure | None:
-        if self._streams >= STREAMS_MAX:
-            raise TooMuchAtOnce(f"{STREAMS_MAX} streams are open already: write more by one of them, or try again")
-        self._streams += 1
-        try:
-            first = await self._first(call)
+        self._streams.check()
+        begun = Begun(call)
+        with self._streams.open(begun):
+            first = await self._first(begun)
             channel = await self._admission.named(first.channel)
             try:
                 self._admission.check(channel)
@@ -203,14 +212,12 @@ class Service:
                 return self._counted(channel, error)
             stream = Stream(self._requests, channel, call, large=self._large)
             with self._requests.streams.open(stream):
-                return await stream.run(first)
-        finally:
-            self._streams -= 1
+                return await begun.run(stream, first)
 
-    async def _first(self, call: Call) -> Cut:
-        """The request that names the channel. Raises TooSlow, BadRequest."""
+    async def _first(self, begun: Begun) -> Cut:
+        """The request that names the channel. Raises TooSlow, BadRequest, GaveWay."""
         try:
-            request = await call.request_within(FIRST_WITHIN_S)
+            request = await begun.first(within_s=FIRST_WITHIN_S)
         except TimeoutError:
             raise TooSlow(f"no request came within {FIRST_WITHIN_S:g} s") from None
         if request is None:

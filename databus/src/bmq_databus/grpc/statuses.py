@@ -10,6 +10,7 @@ from bmq_databus.grpc.errors import BadRequest, NoSuchService, StreamOver, TooMu
 from bmq_databus.producing.outcomes import Outcome, may_be_written
 from bmq_databus.requests.admission import Ending
 from bmq_databus.requests.idempotency import BadKey, KeyReused, KeyUnderWay
+from bmq_databus.requests.places import GaveWay
 from bmq_databus.requests.room import TooMuchAtOnce
 from bmq_databus.requests.streams import ChannelGone
 
@@ -39,6 +40,7 @@ REFUSALS: Final[tuple[tuple[type[DatabusError], StatusCode, int], ...]] = (
     (KeyReused, StatusCode.INVALID_ARGUMENT, 422),
     (TooMuchMetadata, StatusCode.RESOURCE_EXHAUSTED, 431),
     (Ending, StatusCode.UNAVAILABLE, 503),
+    (GaveWay, StatusCode.UNAVAILABLE, 503),
     (NothingKnown, StatusCode.UNAVAILABLE, 503),
     (TooMuchAtOnce, StatusCode.RESOURCE_EXHAUSTED, 503),
 )

@@ -4,6 +4,7 @@ import asyncio
 from typing import Final
 
 from bmq_databus.channels.channel import Channel
+from bmq_databus.errors import DatabusError
 from bmq_databus.grpc.call import Call
 from bmq_databus.grpc.errors import BadRequest, StreamOver
 from bmq_databus.grpc.requests import Cut, message_of
@@ -11,6 +12,7 @@ from bmq_databus.grpc.results import results_on_wire
 from bmq_databus.grpc.statuses import REFUSES, Failure, failure_of
 from bmq_databus.producing.outcomes import Outcome
 from bmq_databus.requests.admission import Ending
+from bmq_databus.requests.places import GaveWay
 from bmq_databus.requests.room import TooMuchAtOnce
 from bmq_databus.requests.streams import IDLE_S, StreamWriting
 from bmq_databus.requests.written import PATIENCE_S, Requests
@@ -48,8 +50,25 @@ class Stream:
 
     def end(self) -> None:
         """The sidecar ends: nothing more is read. What is under way is answered, if it comes in time."""
-        self._writing.is_ending = True
+        self._read_no_more(Ending("this sidecar is ending: send the rest again"))
+
+    def give_way(self) -> None:
+        """Others wait for its place: nothing more is read."""
+        self._read_no_more(GaveWay())
+
+    def _read_no_more(self, why: DatabusError) -> None:
+        self._writing.ending = self._writing.ending or why
         self._call.interrupt()
+
+    @property
+    def is_leaving(self) -> bool:
+        """Whether nothing more is read."""
+        return self._writing.is_ending
+
+    @property
+    def quiet_s(self) -> float:
+        """How long ago its last message came, or was answered; 0: one is under way."""
+        return self._writing.quiet_s
 
     async def run(self, first: Cut) -> Failure | None:
         """The whole answer, and what it ends by; `first` is the request that named the channel. Raises ClientGone."""
@@ -62,7 +81,7 @@ class Stream:
                     break
                 for some in _in_responses(outcomes):
                     await self._call.answer(results_on_wire(some))
-                self._writing.results.give_back(size_bytes)
+                self._writing.answered(size_bytes)
             await reading
         finally:
             self._writing.count()
@@ -77,8 +96,8 @@ class Stream:
             while request is not None and not self._writing.is_ending:
                 await self._write(request)
                 request = await self._next()
-            if self._writing.is_ending:
-                self._end = failure_of(Ending("this sidecar is ending: send the rest again"))
+            if self._writing.ending is not None:
+                self._end = failure_of(self._writing.ending)
         except REFUSES as error:
             self._end = failure_of(error)
         except BaseException:
@@ -89,10 +108,10 @@ class Stream:
 
     async def _next(self) -> Cut | None:
         try:
-            request = await self._call.request_within(IDLE_S)
+            request = await self._call.request_within(max(0.0, IDLE_S - self._writing.quiet_s))
             return None if request is None else Cut(request)
         except TimeoutError:
-            raise StreamOver(f"no request came for {IDLE_S:g} s: begin another stream") from None
+            raise StreamOver(f"no message came for {IDLE_S:g} s: begin another stream") from None
 
     async def _write(self, request: Cut) -> None:
         if request.size_bytes <= LARGE_BYTES:
@@ -119,6 +138,46 @@ class Stream:
             raise BadRequest(f"the stream is channel {self._name}'s: write to another one by another stream")
         await self._writing.write(cut.messages)
         cut.messages = []  # who began the stream with it has it until the stream's end
+
+
+class Begun:
+    """A call that is to be a stream, and has its place, before its first request names a channel and from then on."""
+
+    def __init__(self, call: Call) -> None:
+        self._call = call
+        self._since_s = asyncio.get_running_loop().time()
+        self._stream: Stream | None = None
+        self._is_first_there = False
+        self.is_leaving = False
+        """Whether nothing more of it is read."""
+
+    @property
+    def quiet_s(self) -> float:
+        """For how long it has waited for a message of its client's; 0: it does not."""
+        if self._stream is not None:
+            return self._stream.quiet_s
+        return 0.0 if self._is_first_there else asyncio.get_running_loop().time() - self._since_s
+
+    def give_way(self) -> None:
+        """Others wait for its place: nothing more is read."""
+        self.is_leaving = True
+        if self._stream is not None:
+            self._stream.give_way()
+        else:
+            self._call.interrupt()
+
+    async def first(self, *, within_s: float) -> bytes | None:
+        """The request that names the channel. Raises TimeoutError, GaveWay."""
+        request = await self._call.request_within(within_s)
+        if self.is_leaving:
+            raise GaveWay
+        self._is_first_there = True
+        return request
+
+    async def run(self, stream: Stream, first: Cut) -> Failure | None:
+        """As that stream, whose first request is there. Raises ClientGone."""
+        self._stream = stream
+        return await stream.run(first)
 
 
 def _in_responses(outcomes: list[Outcome]) -> list[list[Outcome]]:

@@ -5,17 +5,20 @@
 API. `GET /v1/channels`, `/livez`, `/readyz` and `/metrics` are for people and machines that watch.
 """
 
+import asyncio
 from collections.abc import Mapping
 from contextlib import ExitStack, suppress
 from typing import Any, Final
 
+from prometheus_client import generate_latest
+
+from bmq.fairness.made_for_all import MadeForAll
 from bmq.naming.bearer import bearer_of
 from bmq_databus import metrics
 from bmq_databus.channels.channel import Channel
 from bmq_databus.errors import NoSuchChannel, NothingKnown, TurnedOff
 from bmq_databus.http import confluent
 from bmq_databus.http.answers import Reply, document, refusal
-from bmq_databus.http.exposing import Exposition
 from bmq_databus.http.incoming import ClientGone, Incoming, Receive, Scope, Send
 from bmq_databus.http.outgoing import Outgoing
 from bmq_databus.http.parameters import FORMS, LINES, media_of, wants_lines
@@ -44,7 +47,9 @@ class App:
         self._admission = admission
         self._readiness = Readiness(self._writing, admission)
         self._confluent = confluent.Confluent(self._writing, self._writes, admission)
-        self._exposition = Exposition(self._tell_channels)
+        self._metrics = MadeForAll(self._metrics_told, name="metrics")
+        self._readiness_told = MadeForAll(self._ready, name="readiness")
+        self._channels_told = MadeForAll(self._channels_shown, name="channels")
         self._told: set[str] = set()
         """Channels that the metrics have."""
 
@@ -88,14 +93,22 @@ class App:
             case "/livez":
                 return document(200, {"status": "ok"})
             case "/readyz":
-                return self._ready()
+                return await self._readiness_told.get()
             case "/metrics":
-                return Reply(status=200, body=await self._exposition.text(), content_type="text/plain; version=0.0.4")
+                return await self._metrics.get()
             case "/v1/channels":
-                troubles = self._writing.troubles()
-                shown = [_shown(one, troubles.get(one.name, "")) for one in self._channels.values()]
-                return document(200, {"channels": shown, **self._topics_shown(troubles)})
+                return await self._channels_told.get()
         return refusal(404, f"GET {path[:200]} is not served: see POST {_PREFIX}CHANNEL{_SUFFIX}")
+
+    async def _metrics_told(self) -> Reply:
+        self._tell_channels()
+        text = await asyncio.get_running_loop().run_in_executor(None, generate_latest)
+        return Reply(status=200, body=text, content_type="text/plain; version=0.0.4")
+
+    async def _channels_shown(self) -> Reply:
+        troubles = self._writing.troubles()
+        shown = [_shown(one, troubles.get(one.name, "")) for one in self._channels.values()]
+        return document(200, {"channels": shown, **self._topics_shown(troubles)})
 
     def _topics_shown(self, troubles: Mapping[str, str]) -> Mapping[str, Any]:
         """Those that are written without a channel, where that may be."""
@@ -114,7 +127,7 @@ class App:
         for name, does in takes.items():
             metrics.CHANNEL_TAKES.labels(name).set(does)
 
-    def _ready(self) -> Reply:
+    async def _ready(self) -> Reply:
         status = self._readiness.status()
         if self._readiness.is_ending:
             return document(503, {"status": status})

@@ -1,5 +1,9 @@
 """Connections: how many there may be, how long each may take to say what it wants, and what is told of broken HTTP.
 
+Where there are as many as there may be, the one that has waited longest for its client (to begin a request, to send the
+rest of one, to take an answer) gives way to a new one; streams do so behind all others. Who waits for the cluster, or
+for its turn, does not.
+
 Turns of the loop go by connections: all applications of a pod have one address, and processes of other containers
 cannot be told apart by a Unix socket either.
 """
@@ -15,12 +19,12 @@ from bmq.fairness.steps import Steps
 from bmq.http.connection import BoundedConnection, Bounds, Http
 from bmq.http.request_bytes import HeadTooLarge
 from bmq_databus.http.answers import Reply, refusal
-from bmq_databus.http.incoming import CONNECTION, Receive, Scope, Send
+from bmq_databus.http.incoming import CONNECTION, Receive, Scope, Send, Streaming
 from bmq_databus.messages.forms import HEADERS_MAX
 
 CONNECTIONS_MAX: Final = 1_000
 REFUSED_MAX: Final = 100
-"""So many more are told why there is no room; the others are just closed."""
+"""So many more are told why nothing of them is looked at; those that were told first are closed for further ones."""
 HEAD_WITHIN_S: Final = 10.0
 BOUNDS: Final = Bounds(head_bytes_max=64 << 10, headers_max=HEADERS_MAX + 100, request_within_s=HEAD_WITHIN_S)
 """A message as it is has all of its headers there, beside those of the request."""
@@ -54,11 +58,19 @@ class Connection(BoundedConnection):
     """One of a sidecar's. Its requests find it in their scope's extensions."""
 
     bounds = BOUNDS
+    still: dict["Connection", None]
+    """Those of its server that are looked at, the one whose client did something last at the end."""
+    refused: dict["Connection", None]
+    """The others, the one that was refused last at the end."""
 
     def __init__(self, *arguments: Any, **options: Any) -> None:
         super().__init__(*arguments, **options)
         self.broken = ""
         """Why nothing more of it is understood; empty: it is."""
+        self.waits_for_body = False
+        """Whether whoever reads its request's body waits for more of it."""
+        self.stream: Streaming | None = None
+        """The stream that is under way."""
         self._served = self.app
         self.app = self._serve
 
@@ -74,11 +86,41 @@ class Connection(BoundedConnection):
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         """The event loop's."""
         super().connection_made(transport)
-        if len(self.connections) > CONNECTIONS_MAX + REFUSED_MAX:
-            self.abort()
-            return
-        if len(self.connections) > CONNECTIONS_MAX and not self._make_room():
+        self.still[self] = None
+        if len(self.still) > CONNECTIONS_MAX and not self._make_room():
             self._refuse(refusal(503, f"{CONNECTIONS_MAX} connections have requests under way: try again in a moment"))
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        """The event loop's."""
+        self.still.pop(self, None)
+        self.refused.pop(self, None)
+        super().connection_lost(exc)
+
+    def data_received(self, data: bytes) -> None:
+        """The event loop's."""
+        self._moved()
+        super().data_received(data)
+
+    def pause_writing(self) -> None:
+        """The event loop's: its client is to take what it has of an answer, from now on."""
+        self._moved()
+        super().pause_writing()
+
+    def on_response_complete(self) -> None:
+        """uvicorn's: its client is to send the next request, from now on."""
+        self._moved()
+        super().on_response_complete()
+
+    def stop_looking(self) -> None:
+        """At anything more of what came, or comes. It has a place of its own then."""
+        super().stop_looking()
+        if self in self.still:
+            del self.still[self]
+            self.refused[self] = None
+        if len(self.refused) > REFUSED_MAX:
+            first = next(iter(self.refused))
+            del self.refused[first]
+            first.abort()
 
     def send_400_response(self, msg: str) -> None:
         """uvicorn's, for what is no HTTP. Where an answer has begun, its request finds out in its body."""
@@ -109,6 +151,13 @@ class Connection(BoundedConnection):
         """Whether its client has room for more of an answer."""
         return not self.flow.write_paused
 
+    @property
+    def waits_for_client(self) -> bool:
+        """Whether nothing is missing but what its client is to do, of all that is under way."""
+        if not self.waits_for_peer or (self.stream is not None and self.stream.is_unanswered):
+            return False
+        return self.is_idle or not self.takes_more or (self.waits_for_body and not self.has_part)
+
     def hold_answer(self) -> None:
         """What is written of it from now on goes out together; nobody may wait meanwhile."""
         self.answers.hold()
@@ -121,16 +170,31 @@ class Connection(BoundedConnection):
         scope["extensions"] = {CONNECTION: self}
         await self._served(scope, receive, send)
 
+    def _moved(self) -> None:
+        if self in self.still:
+            del self.still[self]
+            self.still[self] = None
+
     def _make_room(self) -> bool:
-        """Ends one of those that wait for a request; False: there is none but this one."""
-        others = (one for one in self.connections if isinstance(one, Connection) and one is not self)
-        rests = next((one for one in others if one.is_idle and not (one.has_unread or one.is_refused)), None)
-        if rests is not None:
-            self.connections.discard(rests)
-            rests.abort()
-            if (left_out := _complaints.due("rests", now=self.loop.time())) is not None:
-                log.warning("a connection made room for another", connections=CONNECTIONS_MAX, left_out=left_out)
-        return rests is not None
+        """Ends the one that has waited longest for its client, a stream where there is no other; False: there is none
+        but this one.
+        """
+        stream: Connection | None = None
+        for one in self.still:
+            if one is self or not one.waits_for_client:
+                continue
+            if one.stream is None:
+                break
+            stream = stream or one
+        else:
+            if stream is None:
+                return False
+            one = stream
+        del self.still[one]
+        one.abort()
+        if (left_out := _complaints.due("rests", now=self.loop.time())) is not None:
+            log.warning("a connection made room for another", connections=CONNECTIONS_MAX, left_out=left_out)
+        return True
 
     def _refuse(self, reply: Reply) -> None:
         headers = reply.head()["headers"]
@@ -140,5 +204,6 @@ class Connection(BoundedConnection):
 
 
 def new_protocol() -> type[Connection]:
-    """The class of one server's connections, which take turns with each other."""
-    return type("Connection", (Connection,), {"begins": Steps(TURN_REQUESTS), "parts": Steps(TURN_PARTS)})
+    """The class of one server's connections, which take turns with each other, and give way to each other."""
+    own: dict[str, Any] = {"begins": Steps(TURN_REQUESTS), "parts": Steps(TURN_PARTS), "still": {}, "refused": {}}
+    return type("Connection", (Connection,), own)

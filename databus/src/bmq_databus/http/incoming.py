@@ -32,11 +32,23 @@ class TooSlow(DatabusError):
     """The client stalls within its body."""
 
 
+class Streaming(Protocol):
+    """A stream, as far as its connection asks."""
+
+    @property
+    def is_unanswered(self) -> bool:
+        """Whether it has messages whose results its client does not have."""
+
+
 class Connected(Protocol):
     """What a request came by."""
 
     broken: str
     """Why nothing more of it is understood; empty: it is."""
+    waits_for_body: bool
+    """Set while whoever reads a body waits for more of it."""
+    stream: Streaming | None
+    """Set while a stream is under way."""
 
     @property
     def takes_more(self) -> bool:
@@ -92,6 +104,7 @@ class Incoming:
             event = await self._receive()
         else:
             try:
+                self._waits(True)
                 async with asyncio.timeout(stall_s) as self._timeout:
                     event = await self._receive()
             except TimeoutError:
@@ -99,6 +112,7 @@ class Incoming:
                     return None
                 raise TooSlow(f"nothing more of the body came for {stall_s:g} s") from None
             finally:
+                self._waits(False)
                 self._timeout = None
         if event["type"] == "http.disconnect":
             self.is_over = True
@@ -119,6 +133,10 @@ class Incoming:
         self._is_interrupted = True
         if self._timeout is not None:
             self._timeout.reschedule(asyncio.get_running_loop().time())
+
+    def _waits(self, does: bool) -> None:
+        if self.connection is not None:
+            self.connection.waits_for_body = does
 
     async def pass_over(self) -> None:
         """Reads what its client still sends of the body, and keeps nothing of it. Who waits to be told to go on is

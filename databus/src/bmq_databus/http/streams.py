@@ -15,6 +15,8 @@ from bmq_databus.http.outgoing import Outgoing
 from bmq_databus.messages.forms import NewMessage, tried
 from bmq_databus.messages.lines import Lines
 from bmq_databus.producing.outcomes import Outcome
+from bmq_databus.requests.admission import Ending
+from bmq_databus.requests.places import GaveWay
 from bmq_databus.requests.streams import (
     ENDING_WITHIN_S,
     IDLE_S,
@@ -155,16 +157,39 @@ class Stream:
 
     def end(self) -> None:
         """The sidecar ends: nothing more is read. What is under way is answered, if it comes in time."""
-        self._writing.is_ending = True
+        self._read_no_more(Ending("this sidecar is ending: send the rest again"))
+        if self._incoming.connection is not None:
+            asyncio.get_running_loop().call_later(ENDING_WITHIN_S, self._incoming.connection.abort)
+
+    def give_way(self) -> None:
+        """Others wait for its place: nothing more is read."""
+        self._read_no_more(GaveWay())
+
+    def _read_no_more(self, why: DatabusError) -> None:
+        self._writing.ending = self._writing.ending or why
         self._incoming.interrupt()
         if self._waits_for_turn is not None:
             self._waits_for_turn.reschedule(asyncio.get_running_loop().time())
-        if self._incoming.connection is not None:
-            asyncio.get_running_loop().call_later(ENDING_WITHIN_S, self._incoming.connection.abort)
+
+    @property
+    def is_leaving(self) -> bool:
+        """Whether nothing more is read."""
+        return self._writing.is_ending
+
+    @property
+    def quiet_s(self) -> float:
+        """How long ago its last message came, or was answered; 0: one is under way."""
+        return self._writing.quiet_s
+
+    @property
+    def is_unanswered(self) -> bool:
+        """Whether it has messages whose results its client does not have."""
+        return bool(self._results.unanswered_bytes)
 
     async def run(self, send: Send) -> None:
         """The whole answer. Raises ClientGone where nobody takes it."""
         outgoing = Outgoing(self._incoming, send)
+        self._tell_connection(self)
         reading = asyncio.get_running_loop().create_task(self._read(), name=f"stream to {self._name}")
         try:
             # It has begun to read then: who waits to be told to go on with the body is told so before the status is.
@@ -177,7 +202,7 @@ class Stream:
                 if not outcomes:
                     break
                 await outgoing.go_on(self._form.results(outcomes))
-                self._results.give_back(size_bytes)
+                self._writing.answered(size_bytes)
             await reading
             counts = {"written": self._writing.written, "refused": self._writing.refused}
             await outgoing.go_on(self._form.last(self._end, **counts))
@@ -185,8 +210,13 @@ class Stream:
             self._writing.count()
             reading.cancel()
             await asyncio.gather(reading, return_exceptions=True)
+            self._tell_connection(None)
         await self._incoming.pass_over()
         await outgoing.end()
+
+    def _tell_connection(self, stream: "Stream | None") -> None:
+        if self._incoming.connection is not None:
+            self._incoming.connection.stream = stream
 
     async def _read(self) -> None:
         """To its end, whatever that is."""
@@ -211,8 +241,8 @@ class Stream:
                     await asyncio.sleep(0)  # much may come of few bytes
                     if self._writing.is_ending:
                         break
-        if self._writing.is_ending:
-            self._end = End(503, "this sidecar is ending: send the rest again")
+        if self._writing.ending is not None:
+            self._end = End(503, str(self._writing.ending))
             return
         self._opening.end()
         await self._writing.write(self._lines.end())
@@ -221,7 +251,7 @@ class Stream:
         if self._writing.is_ending:
             return None
         if self._large_until_s is None:
-            return await self._incoming.part(stall_s=IDLE_S)
+            return await self._part_while_messages_come()
         left_s = self._large_until_s - asyncio.get_running_loop().time()
         try:
             return await self._incoming.part(stall_s=max(0.0, left_s))
@@ -229,6 +259,15 @@ class Stream:
             raise TooSlow(
                 f"a line of more than {LARGE_LINE_BYTES} bytes did not come within {LARGE_LINE_WITHIN_S:g} s"
             ) from None
+
+    async def _part_while_messages_come(self) -> bytes | None:
+        left_s = IDLE_S - self._writing.quiet_s
+        try:
+            if left_s > 0:
+                return await self._incoming.part(stall_s=left_s)
+        except TooSlow:
+            pass
+        raise TooSlow(f"no message came for {IDLE_S:g} s")
 
     async def _take(self, data: bytes) -> None:
         await self._writing.write(self._lines.feed(data))

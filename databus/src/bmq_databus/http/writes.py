@@ -2,7 +2,7 @@
 
 import asyncio
 from collections.abc import Iterator
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import replace
 from functools import partial
 from typing import Final, Protocol
@@ -17,6 +17,7 @@ from bmq_databus.http.streams import LARGE_LINES_MAX, Stream, StreamForm
 from bmq_databus.messages.forms import NewMessage
 from bmq_databus.producing.outcomes import Outcome, retry_after_s, whole
 from bmq_databus.requests.idempotency import HEADER, Answer, BadKey, KeyReused, KeyUnderWay, key_of
+from bmq_databus.requests.places import Places
 from bmq_databus.requests.room import OneBody, TooMuchAtOnce
 from bmq_databus.requests.written import PATIENCE_S, Requests, fingerprint
 
@@ -84,7 +85,7 @@ class ChannelWrites:
         self._requests = requests
         self._bodies = Bodies()
         self._large_lines = asyncio.Semaphore(LARGE_LINES_MAX)
-        self._zstd_streams = 0
+        self._zstd_streams = Places[Stream](ZSTD_STREAMS_MAX, what="streams of zstd")
 
     def room(self, channel: Channel) -> AbstractContextManager[OneBody]:
         """What a request to the channel holds until its answer is taken."""
@@ -110,9 +111,9 @@ class ChannelWrites:
         try:
             if incoming.values(HEADER):
                 raise BadKey(f"a stream has no {HEADER}: send bodies of at most {BODY_BYTES_MAX} bytes with one each")
+            if _encoding(incoming) == "zstd":
+                self._zstd_streams.check()
             self._requests.streams.check()
-            if _encoding(incoming) == "zstd" and self._zstd_streams >= ZSTD_STREAMS_MAX:
-                raise TooMuchAtOnce(f"{ZSTD_STREAMS_MAX} streams of zstd are open already: use gzip, or try again")
             return Stream(
                 self._requests.writing,
                 channel,
@@ -128,12 +129,8 @@ class ChannelWrites:
     @contextmanager
     def open(self, stream: Stream) -> Iterator[None]:
         """While it lasts."""
-        self._zstd_streams += stream.is_zstd
-        try:
-            with self._requests.streams.open(stream):
-                yield
-        finally:
-            self._zstd_streams -= stream.is_zstd
+        with self._requests.streams.open(stream), self._zstd_streams.open(stream) if stream.is_zstd else nullcontext():
+            yield
 
     def counted(self, channel: Channel, reply: Reply) -> Reply:
         """A request of which nothing was looked at."""

@@ -4,6 +4,7 @@ What is unanswered is bounded: nothing more is read until its results are sent. 
 client down, and so does a client that does not read.
 """
 
+import asyncio
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
@@ -16,8 +17,8 @@ from bmq_databus.errors import BadMessage, DatabusError
 from bmq_databus.messages.forms import MESSAGE_WORK_BYTES, SLICE_BYTES, NewMessage
 from bmq_databus.producing.outcomes import Outcome
 from bmq_databus.producing.writing import Settle
+from bmq_databus.requests.places import Placed, Places
 from bmq_databus.requests.results import MESSAGE_EXTRA_BYTES, Results
-from bmq_databus.requests.room import TooMuchAtOnce
 from bmq_databus.rules.lanes import Headers
 
 UNANSWERED_BYTES_MAX: Final = 512 << 10
@@ -28,7 +29,7 @@ STREAMS_MAX: Final = 128
 FEW_STREAMS: Final = 4
 """So many have as much unanswered as one that is alone may."""
 IDLE_S: Final = 60.0
-"""A stream of which nothing comes for so long is ended: others wait for its place."""
+"""A stream of which no message comes for so long is ended."""
 ENDING_WITHIN_S: Final = 9.0
 """An end of the sidecar waits for a stream so long."""
 _WRITTEN: Final = (200, 202)
@@ -83,12 +84,29 @@ class StreamWriting:
         self._request = request
         self._patience_s = patience_s
         self.results = Results(bytes_max=unanswered_bytes_max)
-        self.is_ending = False
-        """Set where nothing more is to be written."""
+        self.ending: DatabusError | None = None
+        """Set where nothing more is to be written: why."""
+        self._since_s = asyncio.get_running_loop().time()
+        """When the last message came, or was answered."""
         self.written = self.refused = 0
         """As of the last `count`."""
         self._uncounted: Counter[int] = Counter()
         """By status, what the metric does not have yet."""
+
+    @property
+    def is_ending(self) -> bool:
+        """Whether nothing more is to be written."""
+        return self.ending is not None
+
+    @property
+    def quiet_s(self) -> float:
+        """How long ago the last message came, or was answered; 0: one is under way."""
+        return 0.0 if self.results.unanswered_bytes else asyncio.get_running_loop().time() - self._since_s
+
+    def answered(self, size_bytes: int) -> None:
+        """So much of the results was sent."""
+        self.results.give_back(size_bytes)
+        self._since_s = asyncio.get_running_loop().time()
 
     async def write(self, messages: Iterable[bytes | BadMessage]) -> None:
         """As many at a time as may be unanswered, and are looked at in one go. Raises ChannelGone, and what `messages`
@@ -137,6 +155,7 @@ class StreamWriting:
     async def _hand_over(self, channel: Channel, news: list[NewMessage | BadMessage]) -> None:
         """The messages that were added last."""
         if news:
+            self._since_s = asyncio.get_running_loop().time()
             settle = self._settle_from(self.results.end - len(news))
             await self._writes.hand_over(
                 channel, news, settle, patience_s=self._patience_s, request=self._request, waits=True
@@ -153,7 +172,7 @@ class StreamWriting:
         return settled
 
 
-class Stream(Protocol):
+class Stream(Placed, Protocol):
     """One that is open."""
 
     def end(self) -> None:
@@ -164,30 +183,28 @@ class OpenStreams:
     """How many there are, of all kinds."""
 
     def __init__(self) -> None:
-        self._open: set[Stream] = set()
+        self._places = Places[Stream](STREAMS_MAX)
 
     def check(self) -> None:
         """That there may be one more. Raises TooMuchAtOnce."""
-        if len(self._open) >= STREAMS_MAX:
-            raise TooMuchAtOnce(f"{STREAMS_MAX} streams are open already: write more by one of them, or try again")
+        self._places.check()
 
     def unanswered_bytes_max(self) -> int:
         """What a stream may have unanswered: what few of them have, shared by all, and what each has anyway."""
-        shared = FEW_STREAMS * UNANSWERED_BYTES_ALONE // max(FEW_STREAMS, len(self._open))
+        shared = FEW_STREAMS * UNANSWERED_BYTES_ALONE // max(FEW_STREAMS, len(self._places))
         return max(UNANSWERED_BYTES_MAX, shared)
 
     @contextmanager
     def open(self, stream: Stream) -> Iterator[None]:
         """While it lasts."""
-        self._open.add(stream)
-        metrics.STREAMS.set(len(self._open))
         try:
-            yield
+            with self._places.open(stream):
+                metrics.STREAMS.set(len(self._places))
+                yield
         finally:
-            self._open.discard(stream)
-            metrics.STREAMS.set(len(self._open))
+            metrics.STREAMS.set(len(self._places))
 
     def end(self) -> None:
         """They read nothing more, and are answered."""
-        for stream in self._open:
+        for stream in self._places:
             stream.end()
