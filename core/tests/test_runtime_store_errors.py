@@ -21,6 +21,7 @@ from bmq.errors import (
     UnknownOutcome,
 )
 from bmq.runtime.bucket import ensure_bucket
+from bmq.runtime.obstore_errors import may_pass
 from bmq.runtime.obstore_store import ObstoreStore, StoreTimeouts
 from bmq.runtime.open_store import open_store
 from bmq.runtime.store_url import parse_store_url
@@ -333,3 +334,35 @@ def test_a_server_that_is_still_starting_is_waited_for() -> None:
             server.shutdown()
             thread.join()
     assert next(answers, None) is None
+
+
+@pytest.mark.parametrize(
+    ("answer", "passes"),
+    [
+        (status(503, "SlowDown"), True),
+        (status(500, "InternalError"), True),
+        (status(429), True),
+        (status(409, "OperationAborted"), True),
+        (close, True),
+        (half_an_answer, True),
+        (status(501, "NotImplemented"), False),
+        (status(403, "AccessDenied"), False),
+        (status(404, "NoSuchBucket"), False),
+        (status(400, "InvalidArgument"), False),
+    ],
+)
+def test_only_what_a_store_may_say_otherwise_a_moment_later_may_pass(answer: Answer, passes: bool) -> None:
+    async def read(store: ObstoreStore) -> None:
+        with pytest.raises((StoreUnavailable, ObjectMissing)) as error:
+            await store.get("wal/1")
+        assert isinstance(error.value.__cause__, Exception) and may_pass(error.value.__cause__) is passes
+
+    asyncio.run(with_server(answer, read, []))
+
+
+def test_a_store_that_is_not_there_may_come() -> None:
+    store = open_store(URLS["S3"].format(port=free_port()))
+    with pytest.raises(StoreUnavailable) as error:
+        asyncio.run(store.get("wal/1"))
+    assert isinstance(error.value.__cause__, Exception) and may_pass(error.value.__cause__)
+    store.close()

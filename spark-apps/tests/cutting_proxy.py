@@ -23,12 +23,26 @@ class CuttingProxy:
         self.cut = 0
         self._port = port
         self._lock = threading.Lock()
-        self._server = socket.create_server(("127.0.0.1", 0))
-        self.port = self._server.getsockname()[1]
-        threading.Thread(target=self._accept, daemon=True).start()
+        self._clients: list[socket.socket] = []
+        self.port = 0
+        self.come()
 
     def stop(self) -> None:
         self._server.close()
+
+    def go(self) -> None:
+        """Nobody listens from now on, and connections end, as where a server is started anew."""
+        with _ended(self._server, *self._clients):
+            self._clients.clear()
+        self._accepting.join()
+        self._server.close()
+
+    def come(self) -> None:
+        """Listens, where it did before."""
+        self._server = socket.create_server(("127.0.0.1", self.port))
+        self.port = self._server.getsockname()[1]
+        self._accepting = threading.Thread(target=self._accept, daemon=True)
+        self._accepting.start()
 
     def _accept(self) -> None:
         while True:
@@ -36,6 +50,7 @@ class CuttingProxy:
                 client, _ = self._server.accept()
             except OSError:
                 return
+            self._clients.append(client)
             server = socket.create_connection(("127.0.0.1", self._port))
             asked = bytearray()
             threading.Thread(target=self._ask, args=(client, server, asked), daemon=True).start()

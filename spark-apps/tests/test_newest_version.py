@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from hurried import TRIES, hurried
 from registered_batches import SUBJECT, framed, order, register
 from value_cases import decode
 from value_registry import RegistryServer, met_anew
@@ -22,7 +23,7 @@ ONE, TWO = order(), order(coupon="string")
 
 @pytest.fixture
 def registry(monkeypatch: pytest.MonkeyPatch) -> Iterator[RegistryServer]:
-    monkeypatch.setattr(registries, "PAUSE_S", 0.001)
+    monkeypatch.setattr(registries, "PATIENCE", hurried())
     with met_anew() as server:
         yield server
 
@@ -76,7 +77,7 @@ def test_one_request_a_while_is_what_fields_cost_that_stay_left_out_and_its_fail
         run.now_s += AGAIN_S + 1
         assert not any(run.batch(two) for _ in range(5)) and registry.asked.count(LATEST) == asked + 1
     run.now_s += AGAIN_S + 1
-    registry.failures = [503] * registries.TRIES
+    registry.failures = [503] * TRIES
     assert not run.batch(two) and not run.batch(two) and not registry.failures
 
 

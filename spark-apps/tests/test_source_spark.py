@@ -3,15 +3,17 @@ tail, over MinIO.
 """
 
 import itertools
+import json
 from collections import Counter
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from textwrap import dedent
 from typing import Any
 from urllib.request import urlopen
 
 import pytest
-from compat_server import Bmq
+from compat_server import ROOT, Bmq
 from confluent_kafka import Producer
 from confluent_kafka.admin import AdminClient, NewPartitions, NewTopic
 from conftest import Buckets
@@ -123,6 +125,29 @@ def session(spark: SparkSession) -> SparkSession:
 
 def read(session: SparkSession, options: Mapping[str, str]) -> DataFrame:
     return session.read.format("bmq").options(**options).load()
+
+
+def test_the_page_s_lines_for_a_stream_that_reads_all_and_ends_do_so(
+    session: SparkSession, folder: Place, tmp_path: Path
+) -> None:
+    page = (ROOT / "docs" / "tables.md").read_text()
+    begin = page.index("    end = source.end_of(options)")
+    lines = dedent(page[begin : page.index("\n\n", begin)])
+    assert "query.stop()" in lines
+    topic, seen = folder.topic(), list[list[int]]()
+    options = folder.options(topic, maxRecordsPerTrigger="40")
+
+    def keep(batch: DataFrame, _: int) -> None:
+        seen.append(sorted(row["offset"] for row in batch.select("offset").collect()))
+
+    for count in (0, 100, 200):
+        folder.produce(topic, range(count - 100, count) if count else ())
+        folder.wait(topic, count)
+        stream = session.readStream.format("bmq").options(**options).load().writeStream.foreachBatch(keep)
+        stream = stream.option("checkpointLocation", str(tmp_path / "checkpoint"))
+        exec(lines, {"source": source, "options": options, "json": json, "stream": stream})
+        assert sorted(offset for batch in seen for offset in batch) == list(range(count))
+    assert len([batch for batch in seen if batch]) >= 4
 
 
 def test_records_are_those_of_sparks_kafka_source_and_brokers_are_left_alone(

@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from hurried import TRIES, hurried
 from iceberg_catalogs import Opened
 from pyspark.sql import SparkSession
 from registered_batches import SUBJECT, Followed, framed, iceberg_table, order, parquet_table, register
@@ -22,7 +23,7 @@ ONE, TWO, THREE = order(), order(coupon="string"), order(note="string")
 
 @pytest.fixture
 def registry(monkeypatch: pytest.MonkeyPatch) -> Iterator[RegistryServer]:
-    monkeypatch.setattr(registries, "PAUSE_S", 0.001)
+    monkeypatch.setattr(registries, "PATIENCE", hurried())
     with met_anew() as server:
         yield server
 
@@ -177,7 +178,7 @@ def test_a_registry_that_is_down_when_a_new_schema_comes_stops_the_batch_which_c
     registry.answer = answer  # type: ignore[method-assign]
     with pytest.raises(RegistryUnavailable, match=LATEST):
         table.add_batch(batch)
-    assert down["asked"] == registries.TRIES
+    assert down["asked"] == TRIES
     registry.answer = known  # type: ignore[method-assign]
     assert table.add_batch(batch).rows == 1
     assert table.values() == [{"id": 1, "coupon": None}, {"id": 2, "coupon": "SAVE"}]

@@ -14,6 +14,7 @@ from google.protobuf.any_pb2 import Any as Any_
 from google.protobuf.descriptor_pb2 import FileDescriptorSet
 from google.protobuf.json_format import MessageToDict, Parse
 from google.protobuf.message_factory import GetMessageClass
+from hurried import hurried
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from value_cases import decode
@@ -488,7 +489,7 @@ def test_what_is_no_descriptor_set_is_refused() -> None:
 
 @pytest.fixture
 def server(monkeypatch: pytest.MonkeyPatch) -> Iterator[RegistryServer]:
-    monkeypatch.setattr(registries, "PAUSE_S", 0.001)
+    monkeypatch.setattr(registries, "PATIENCE", hurried())
     with met_anew() as registry:
         yield registry
 

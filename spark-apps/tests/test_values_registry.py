@@ -9,6 +9,7 @@ from typing import Any
 import fastavro
 import pyarrow as pa
 import pytest
+from hurried import TRIES, hurried
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from value_cases import decode
@@ -24,7 +25,7 @@ from bmq_spark.values.registry import Registry, RegistryUnavailable, SchemaUnkno
 
 @pytest.fixture
 def server(monkeypatch: pytest.MonkeyPatch) -> Iterator[RegistryServer]:
-    monkeypatch.setattr(registries, "PAUSE_S", 0.001)
+    monkeypatch.setattr(registries, "PATIENCE", hurried())
     with met_anew() as registry:
         yield registry
 
@@ -302,16 +303,29 @@ def test_a_number_that_is_no_schema_s_id_is_its_record_s_fault_alone(server: Reg
 
 def test_a_registry_that_stumbles_is_asked_again(server: RegistryServer) -> None:
     server.register("orders-value", json.dumps(OLD))
-    server.failures = [500, 503, 429]
+    server.failures = [500, 503, 429] * 5
     assert Registry(server.url).latest("orders-value").kind == "AVRO"
-    server.failures = [500] * 9
+    server.failures = [500] * 100
     with pytest.raises(
         RegistryUnavailable,
-        match=rf"registry {server.url}/subjects/orders-value/versions/latest: no answer in 4 tries \(HTTP 500\): "
+        match=rf"registry {server.url}/subjects/orders-value/versions/latest: no answer in 30 s \(HTTP 500\): "
         r"is it up",
     ):
         Registry(server.url).latest("orders-value")
-    assert len(server.failures) == 9 - registries.TRIES
+    assert len(server.failures) == 100 - TRIES
+
+
+def test_a_registry_that_was_silent_is_waited_for_again_only_once_it_has_answered(server: RegistryServer) -> None:
+    """Tasks of one batch would wait as long for each of its ids."""
+    server.register("orders-value", json.dumps(OLD))
+    server.failures = [500] * (TRIES + 3)
+    for _ in range(4):
+        with pytest.raises(RegistryUnavailable, match="no answer in 30 s"):
+            Registry(server.url).latest("orders-value")
+    assert not server.failures
+    for failures in ([], [500] * (TRIES - 1)):
+        server.failures = failures
+        assert Registry(server.url).latest("orders-value").kind == "AVRO"
 
 
 def test_a_registry_that_is_not_there_is_named() -> None:
@@ -319,16 +333,17 @@ def test_a_registry_that_is_not_there_is_named() -> None:
         url = server.url
     with (
         pytest.MonkeyPatch.context() as patch,
-        pytest.raises(RegistryUnavailable, match=rf"{url}/schemas/ids/1: no answer in 4 tries \(ConnectError"),
+        pytest.raises(RegistryUnavailable, match=rf"{url}/schemas/ids/1: no answer in 30 s \(ConnectError"),
     ):
-        patch.setattr(registries, "PAUSE_S", 0.001)
+        patch.setattr(registries, "PATIENCE", hurried())
+        registries._line.cache_clear()
         Registry(url).schema(1)
 
 
 def test_a_registry_out_of_reach_is_no_record_s_fault(server: RegistryServer) -> None:
     number = server.register("orders-value", json.dumps(OLD))
     made = decoder("avro", registry=server.url, subject="orders-value")
-    server.failures = [503] * registries.TRIES
+    server.failures = [503] * TRIES
     value = framed(number, OLD, {"id": 1, "gone": ""})
     with pytest.raises(RegistryUnavailable):
         decode(made, [value])
@@ -340,7 +355,7 @@ def test_credentials_come_from_the_environment(server: RegistryServer, monkeypat
     server.credentials = "reader:secret"
     with pytest.raises(RegistryUnavailable, match=r"refuses these credentials .HTTP 401.: set SCHEMA_REGISTRY_USER"):
         Registry(server.url).latest("orders-value")
-    registries._client.cache_clear()
+    registries._line.cache_clear()
     monkeypatch.setenv("SCHEMA_REGISTRY_USER", "reader")
     monkeypatch.setenv("SCHEMA_REGISTRY_PASSWORD", "secret")
     assert Registry(server.url).latest("orders-value").text == json.dumps(OLD)

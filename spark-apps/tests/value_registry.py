@@ -125,7 +125,7 @@ def serving() -> Iterator[RegistryServer]:
 @contextmanager
 def met_anew() -> Iterator[RegistryServer]:
     """The same, while this process knows nothing of any registry."""
-    for cached in (registries._client, registries._by_id, registries._version, registered_descriptors, _known_ids):
+    for cached in (registries._line, registries._by_id, registries._version, registered_descriptors, _known_ids):
         cached.cache_clear()
     with serving() as registry:
         yield registry

@@ -1,13 +1,13 @@
 """Where tables and checkpoints lie: a folder or a bucket by URI, with the few verbs that they need.
 
 A folder is a path or file://…; a bucket is s3a://BUCKET/PREFIX (s3, gs, az too), with credentials and endpoint from the
-environment as bmq's own store has them (docs/stores.md). Everything blocks: this runs in drivers and in Spark's Python
-workers, which have no event loop.
+environment as bmq's own store has them (docs/stores.md). A bucket that is busy or not reached is asked again for a
+while. Everything blocks: this runs in drivers and in Spark's Python workers, which have no event loop.
 """
 
 import stat
-from collections.abc import Iterator
-from dataclasses import dataclass
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
 from functools import lru_cache
 from pathlib import Path
 from typing import Final
@@ -17,12 +17,13 @@ import obstore
 from obstore.exceptions import BaseError
 from obstore.store import LocalStore
 
-from bmq.errors import ConfigurationError, Conflict, ObjectMissing, UnknownOutcome
-from bmq.runtime.obstore_errors import create_error, describe, read_error
+from bmq.errors import ConfigurationError, Conflict, NotApplied, ObjectMissing, UnknownOutcome
+from bmq.runtime.obstore_errors import create_error, describe, may_pass, read_error
 from bmq.runtime.obstore_store import Client, open_client
 from bmq.runtime.store_credentials import check_credentials
 from bmq.runtime.store_url import StoreKind, parse_store_url
 from bmq_spark.durable_files import create_file, is_half_written, replace_file
+from bmq_spark.patience import PATIENCE, Patience
 
 CREATE_TIMEOUT_MS: Final = 60_000
 UPLOAD_CHUNK_BYTES: Final = 16 << 20
@@ -44,6 +45,8 @@ class Location:
 
     uri: str
     """`file:///absolute/folder`, or `s3://bucket/prefix?options` as bmq's stores are written."""
+    patience: Patience = field(default=PATIENCE, kw_only=True, compare=False, repr=False)
+    """With a bucket; a folder is asked once."""
 
     @classmethod
     def parse(cls, text: str) -> "Location":
@@ -68,7 +71,7 @@ class Location:
     def child(self, name: str) -> "Location":
         """The location `name` (parts separated by slashes) below this one."""
         path, mark, options = self.uri.partition("?")
-        return Location(f"{path.rstrip('/')}/{name}{mark}{options}")
+        return Location(f"{path.rstrip('/')}/{name}{mark}{options}", patience=self.patience)
 
     @property
     def folder(self) -> Path | None:
@@ -85,15 +88,19 @@ class Location:
     def create(self, key: str, content: bytes) -> bool:
         """Creates the object unless one is there, durably; False where one with other content is.
 
-        An unknown outcome is settled by reading what is there, so `content` has to say who wrote it. Raises StoreError.
+        An unknown outcome is settled by reading what is there, so `content` has to say who wrote it; what certainly was
+        not applied is sent again. Raises StoreError.
         """
         if self.folder is not None:
             return create_file(self.folder / key, content, root=self.folder)
         path = self._path(key)
         try:
-            obstore.put(_client(self.uri), path, content, mode="create", use_multipart=False)
+            self.patience.ask(
+                lambda: obstore.put(_client(self.uri), path, content, mode="create", use_multipart=False),
+                _is_worth_another,
+            )
         except (BaseError, FileNotFoundError) as error:
-            outcome = create_error(f"create {path} at {self.uri}", error)
+            outcome = create_error(self._told("create", path, error, again=_is_worth_another(error)), error)
             if not isinstance(outcome, Conflict | UnknownOutcome):
                 raise outcome from error
             try:
@@ -112,11 +119,15 @@ class Location:
             replace_file(self.folder / key, file, root=self.folder)
             return
         path = self._path(key)
-        try:
+
+        def put() -> None:
             with file.open("rb") as content:
                 obstore.put(_client(self.uri), path, content, chunk_size=UPLOAD_CHUNK_BYTES, max_concurrency=2)
+
+        try:
+            self.patience.ask(put, may_pass)
         except (BaseError, FileNotFoundError) as error:
-            raise read_error(f"upload {path} to {self.uri}", error) from error
+            raise read_error(self._told("upload", path, error), error) from error
 
     def read(self, key: str) -> bytes:
         """Raises ObjectMissing, StoreUnavailable."""
@@ -124,9 +135,9 @@ class Location:
         if self._is_no_folder:
             raise ObjectMissing(f"read {path} at {self.uri}")
         try:
-            return bytes(obstore.get(_client(self.uri), path).bytes())
+            return self.patience.ask(lambda: bytes(obstore.get(_client(self.uri), path).bytes()), may_pass)
         except (BaseError, FileNotFoundError) as error:
-            raise read_error(f"read {path} at {self.uri}", error) from error
+            raise read_error(self._told("read", path, error), error) from error
 
     def list(self, prefix: str = "", *, after: str | None = None) -> Iterator[Found]:
         """What lies below `prefix` (whole parts of a key), in no order on a folder; of a bucket only keys above
@@ -138,8 +149,9 @@ class Location:
             return
         base = self._path("")
         offset = self._path(after) if after is not None and self.folder is None else None
+        pages = _Pages(_client(self.uri), self._path(prefix) or None, offset)
         try:
-            for page in obstore.list(_client(self.uri), self._path(prefix) or None, offset=offset):
+            while page := self.patience.ask(pages.next, may_pass):
                 for found in page:
                     if self.folder is not None and is_half_written(found["path"]):
                         continue
@@ -147,7 +159,7 @@ class Location:
                         found["path"].removeprefix(base), found["size"], int(found["last_modified"].timestamp() * 1000)
                     )
         except (BaseError, FileNotFoundError) as error:
-            raise read_error(f"list {prefix} at {self.uri}", error) from error
+            raise read_error(self._told("list", prefix, error), error) from error
 
     def delete(self, key: str) -> None:
         """Nothing happens where it is gone. Raises StoreUnavailable."""
@@ -155,11 +167,11 @@ class Location:
             return
         path = self._path(key)
         try:
-            obstore.delete(_client(self.uri), path)
+            self.patience.ask(lambda: obstore.delete(_client(self.uri), path), may_pass)
         except FileNotFoundError:
             return
         except BaseError as error:
-            raise read_error(f"delete {path} at {self.uri}", error) from error
+            raise read_error(self._told("delete", path, error), error) from error
 
     @property
     def _is_no_folder(self) -> bool:
@@ -173,8 +185,50 @@ class Location:
         except OSError:
             return False  # there is something, and whoever opens it says what is wrong
 
+    def _told(self, verb: str, path: str, error: Exception, *, again: bool = True) -> str:
+        """What was tried, where, and for how long if it was tried `again`."""
+        where = f"{verb} {path} at {self.uri}"
+        return f"{where}, for {self.patience.wait_s:g} s" if again and may_pass(error) else where
+
     def _path(self, key: str) -> str:
         return key if self.folder is not None else parse_store_url(self.uri).prefix + key
+
+
+def passes(error: BaseException | None) -> bool:
+    """Whether what failed by an error of a bucket may succeed a moment later."""
+    while error is not None:
+        if isinstance(error, BaseError):
+            return may_pass(error)
+        error = error.__cause__
+    return False
+
+
+def _is_worth_another(error: Exception) -> bool:
+    """Whether a create may be sent again: it certainly was not applied, and may be."""
+    return may_pass(error) and isinstance(create_error("create", error), NotApplied)
+
+
+class _Pages:
+    """A listing's, which goes on behind the last key that was told when a page failed: a bucket tells keys in order."""
+
+    def __init__(self, client: Client | LocalStore, prefix: str | None, after: str | None) -> None:
+        self._client = client
+        self._prefix = prefix
+        self._after = after
+        self._pages: Iterator[Sequence[obstore.ObjectMeta]] | None = None
+
+    def next(self) -> "Sequence[obstore.ObjectMeta]":
+        """Nothing at the end. Raises what obstore raises; the page may be asked for again then."""
+        if self._pages is None:
+            self._pages = obstore.list(self._client, self._prefix, offset=self._after)
+        try:
+            page = next(self._pages, ())
+        except BaseError:
+            self._pages = None
+            raise
+        if page:
+            self._after = page[-1]["path"]
+        return page
 
 
 @lru_cache(maxsize=64)

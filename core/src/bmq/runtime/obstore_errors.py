@@ -20,11 +20,13 @@ _MESSAGE: Final = re.compile(r"<Message>([^<\n]{1,200})")
 _TOKEN_REQUEST: Final = re.compile(r"Generic \w+ error: Error performing token request")
 """Google's and Azure's tokens are asked for before the request itself goes out."""
 _NOT_CONNECTED: Final = re.compile(r"HttpError \{\s+kind: Connect,")
+_NOT_ANSWERED: Final = re.compile(r"HttpError \{\s+kind: (?:Connect|Request|Timeout|Interrupted),")
 _TRIES: Final = re.compile(
     r" in [0-9.]+(ns|µs|ms|s)(, after [0-9]+ retries, max_retries: [0-9]+, retry_timeout: \S+ )?(?= - )"
 )
 """How long it took: another text each time for what is one trouble."""
 _ANSWERED_WITHOUT_TLS: Final = "InvalidContentType"
+_NOT_IMPLEMENTED: Final = 501
 _REFUSED_CODES: Final = frozenset(("SlowDown", "TooManyRequests", "RequestLimitExceeded"))
 """5xx answers that turn a request away before looking at it. MinIO's SlowDownWrite is none of them: it means a missing
 write quorum."""
@@ -54,6 +56,19 @@ def read_error(where: str, error: Exception) -> StoreError:
     if isinstance(error, FileNotFoundError) and _code(error) not in _BUCKET_CODES:
         return ObjectMissing(where)
     return StoreUnavailable(describe(where, error))
+
+
+def may_pass(error: Exception) -> bool:
+    """Whether the same request may succeed a moment later: the store is busy, is not reached, or cut the answer off."""
+    if not isinstance(error, BaseError):
+        return False
+    text, status, code = str(error), _status(error), _code(error)
+    if status is not None:
+        is_busy = status in (408, 429) or (status >= 500 and status != _NOT_IMPLEMENTED)
+        return is_busy or code in _REFUSED_CODES or code in _LOST_RACE_CODES
+    if certificate_trouble(text, "the store") is not None or _ANSWERED_WITHOUT_TLS in text:
+        return False
+    return _NOT_ANSWERED.search(text) is not None
 
 
 def is_beyond_the_end(error: Exception) -> bool:

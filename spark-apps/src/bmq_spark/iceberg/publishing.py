@@ -20,7 +20,7 @@ from bmq_spark.batches.places import Places, each, place
 from bmq_spark.errors import BmqError, JobStopped
 from bmq_spark.iceberg.clocks import too_old
 from bmq_spark.iceberg.notes import Notes
-from bmq_spark.iceberg.tables import CAME_TWICE, IcebergTable, Staged, unreachable
+from bmq_spark.iceberg.tables import CAME_TWICE, IcebergTable, Staged, is_away, unreachable
 
 ATTEMPTS: Final = 10
 """So often a batch is written where others commit to the table meanwhile: maintenance does, some times in a run."""
@@ -31,6 +31,8 @@ LOST_ANSWERS: Final = 2
 _FAILED: Final = ("ValidationException", "CommitFailedException")
 _UNKNOWN: Final = ("CommitStateUnknownException", "RESTException: Error occurred while processing")
 """What Iceberg says where a connection was lost: it leaves the files then, for the commit may have come through."""
+_BY_A_TASK: Final = "Job aborted due to stage failure"
+"""What Spark says where a task failed, which asks others than the catalog."""
 _WAP_ID: Final = "spark.wap.id"
 _NOTE: Final = "spark.sql.iceberg.snapshot-property."
 
@@ -107,7 +109,7 @@ def _staged(
         if CAME_TWICE in said:
             _forget(table, mark)
             return None
-        if any(name in said for name in _UNKNOWN):
+        if any(name in said for name in _UNKNOWN) or (is_away(error) and _BY_A_TASK not in said):
             # If it is staged later, nobody makes it the newest.
             if (staged := table.staged(mark)) is not None:
                 return staged

@@ -2,14 +2,14 @@
 snapshots staged and published.
 """
 
-from collections.abc import Collection, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import Any, Final, TypeVar
 
 import pyarrow as pa
 from py4j.protocol import Py4JJavaError
 from pyspark.errors import PySparkException
-from pyspark.sql import SparkSession
+from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.types import DataType, StructField, StructType
 
 from bmq_spark.batches.explaining import cause
@@ -29,6 +29,9 @@ from bmq_spark.iceberg.notes import (
     properties,
     undone_by,
 )
+from bmq_spark.patience import PATIENCE, Patience
+
+T = TypeVar("T")
 
 PARTITIONINGS: Final = {
     "hour": "PARTITIONED BY (hours(timestamp))",
@@ -69,6 +72,15 @@ Java's."""
 CAME_TWICE: Final = "Snapshot already exists"
 """What a catalog says of a snapshot that somebody on the way delivered twice. It has it; Iceberg takes the answer for a
 refusal and deletes its files, so that it must never be the newest."""
+_AWAY: Final = (
+    "ConnectException",
+    "ConnectTimeoutException",
+    "NoRouteToHostException",
+    "UnknownHostException",
+    "JsonParseException",
+)
+"""What a catalog's client says where it reached nobody, or a gateway answered by a page of its own. Other answers that
+pass it waits for by itself."""
 METADATA: Final = "metadata"
 """Where Iceberg writes what it says of a table, below the table's location."""
 _METADATA_FILE: Final = ".metadata.json"
@@ -108,20 +120,23 @@ class State:
 
 class IcebergTable:
     """A table that is there. Its methods raise JobStopped, in one line, where the catalog or the bucket does not
-    answer.
+    answer. What only looks waits for a catalog that is away.
     """
 
-    def __init__(self, spark: SparkSession, name: TableName) -> None:
+    def __init__(self, spark: SparkSession, name: TableName, *, patience: Patience = PATIENCE) -> None:
         self.name = name
         self._spark = spark
+        self._patience = patience
         self._lineages = Lineages(self._former, table=str(name))
-        self._table: Any = _load(spark, name)
+        load = spark._jvm.org.apache.iceberg.spark.Spark3Util.loadIcebergTable  # type: ignore[union-attr]
+        self._table: Any = self._look(lambda: load(spark._jsparkSession, name.sql))
 
     @classmethod
-    def open(cls, spark: SparkSession, name: TableName) -> "IcebergTable | None":
+    def open(cls, spark: SparkSession, name: TableName, *, patience: Patience = PATIENCE) -> "IcebergTable | None":
         """None where there is none. Raises ConfigurationError where the catalog refuses the credentials."""
         try:
-            return cls(spark, name) if spark.catalog.tableExists(name.sql) else None
+            is_there = patience.ask(lambda: spark.catalog.tableExists(name.sql), is_away)
+            return cls(spark, name, patience=patience) if is_there else None
         except ANSWERS as error:
             stopped = unreachable(name, error)
             raise (ConfigurationError(str(stopped)) if refusal(str(error)) else stopped) from error
@@ -235,8 +250,8 @@ class IcebergTable:
         them.
         """
         jvm: Any = self._spark._jvm
+        metadata = self._metadata()
         try:
-            metadata = self._table.operations().refresh()
             own = {
                 _last_part(str(metadata.metadataFileLocation())),
                 *(_last_part(str(each.file())) for each in metadata.previousFiles()),
@@ -267,10 +282,11 @@ class IcebergTable:
 
     def schema(self) -> StructType:
         """As it is now."""
-        try:
-            return self._spark.table(self.name.sql).schema
-        except ANSWERS as error:
-            raise unreachable(self.name, error) from error
+        return self.read(self._spark).schema
+
+    def read(self, session: SparkSession) -> DataFrame:
+        """Its rows as they are now, as the session has them: a stream's batches have one of their own."""
+        return self._look(lambda: session.table(self.name.sql))
 
     def columns(self) -> pa.Schema:
         """As it is now."""
@@ -278,10 +294,7 @@ class IcebergTable:
 
     def refresh(self) -> None:
         """Sees what others committed."""
-        try:
-            self._table.refresh()
-        except ANSWERS as error:
-            raise unreachable(self.name, error) from error
+        self._look(self._table.refresh)
 
     def places(self) -> dict[str, dict[int, int]]:
         """Up to where it has each partition, read anew. A table that was rolled back has the places of what it was
@@ -313,10 +326,7 @@ class IcebergTable:
 
     def state(self) -> State:
         """Read anew. Raises TableBroken where it has places and no snapshot that has them: a rollback leaves one."""
-        try:
-            metadata = self._table.operations().refresh()
-        except ANSWERS as error:
-            raise unreachable(self.name, error) from error
+        metadata = self._metadata()
         kept = {
             key: str(value)
             for key in (PLACES, SNAPSHOT, UNDONE)
@@ -436,14 +446,16 @@ class IcebergTable:
         return None
 
     def stage_nothing(self, mark: str, summary: Mapping[str, str]) -> Staged | None:
-        """A snapshot that adds nothing, and says this; None where it came twice (see CAME_TWICE)."""
+        """A snapshot that adds nothing, and says this; None where it came twice (see CAME_TWICE), or the catalog is
+        away.
+        """
         try:
             adding = self._table.newAppend().stageOnly().set(_MARK, mark)
             for key, value in summary.items():
                 adding.set(key, value)
             adding.commit()
         except ANSWERS as error:
-            if CAME_TWICE in str(error):
+            if CAME_TWICE in str(error) or is_away(error):
                 return None
             raise unreachable(self.name, error) from error
         found = self.staged(mark)
@@ -489,6 +501,17 @@ class IcebergTable:
         except ANSWERS:
             return
 
+    def _metadata(self) -> Any:
+        """Iceberg's, read anew."""
+        return self._look(lambda: self._table.operations().refresh())
+
+    def _look(self, question: Callable[[], T]) -> T:
+        """What the catalog answers, and changes nothing by. Raises JobStopped."""
+        try:
+            return self._patience.ask(question, is_away)
+        except ANSWERS as error:
+            raise unreachable(self.name, error) from error
+
     def _iceberg_type(self, kind: DataType) -> Any:
         """As Iceberg's Java code has it."""
         parsed = self._spark._jsparkSession.parseDataType(StructType([StructField("x", kind)]).json())
@@ -522,14 +545,6 @@ class IcebergTable:
             raise unreachable(self.name, error) from error
 
 
-def _load(spark: SparkSession, name: TableName) -> Any:
-    jvm: Any = spark._jvm
-    try:
-        return jvm.org.apache.iceberg.spark.Spark3Util.loadIcebergTable(spark._jsparkSession, name.sql)
-    except ANSWERS as error:
-        raise unreachable(name, error) from error
-
-
 def _last_part(path: str) -> str:
     return path.rpartition("/")[2]
 
@@ -542,6 +557,11 @@ def _staged(snapshot: Any) -> Staged:
         sequence=int(snapshot.sequenceNumber()),
         summary=dict(snapshot.summary()),
     )
+
+
+def is_away(error: Exception) -> bool:
+    """Whether the catalog was not reached: it may be a moment later."""
+    return isinstance(error, ANSWERS) and any(word in str(error) for word in _AWAY)
 
 
 def unreachable(name: TableName, error: Exception) -> JobStopped:

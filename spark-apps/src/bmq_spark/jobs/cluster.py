@@ -19,9 +19,9 @@ from bmq.config.topic_config import LANE_HEADER
 from bmq_spark.batches.places import Places, each
 from bmq_spark.errors import JobStopped
 from bmq_spark.options import CLIENT_ID, JobOptions
+from bmq_spark.patience import WAIT_S
 from bmq_spark.source.failures import PASSING, PAUSE_S
 
-WAIT_S: Final = 30
 _UNREACHABLE: Final = (KafkaError._TIMED_OUT, KafkaError._TRANSPORT, KafkaError._ALL_BROKERS_DOWN, KafkaError._RESOLVE)
 _AGAIN: Final = PASSING | {*_UNREACHABLE}
 _UNKNOWN: Final = frozenset((KafkaError.UNKNOWN_TOPIC_OR_PART, KafkaError.UNKNOWN_TOPIC_ID))

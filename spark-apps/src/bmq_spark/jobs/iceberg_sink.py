@@ -304,7 +304,7 @@ class IcebergSink:
         if table is None or all(end <= (place(have, topic, number) or 0) for topic, number, end in each(dead)):
             return Buried()
         return Buried.read(
-            lambda: self._spark.table(table.name.sql),
+            lambda: table.read(self._spark),
             theirs=dead,
             table=have,
             undone=self._table.state().undone,
@@ -371,12 +371,11 @@ class IcebergSink:
         last = last_of_each_partition(rows, key)
         if self._tombstones is None and are_alone(last, key):
             return last
-        # Tables as the session of the batch has them: a stream's batches have one of their own.
         session = rows.sparkSession
-        known = session.table(self._tombstones.name.sql) if self._tombstones else None
+        known = self._tombstones.read(session) if self._tombstones else None
         # Made now, and without the table in it: Spark cannot merge into a table what it would read from it through a
         # view.
-        won = winners(last, session.table(self._table.name.sql), known, key).localCheckpoint(storageLevel=KEPT)
+        won = winners(last, self._table.read(session), known, key).localCheckpoint(storageLevel=KEPT)
         gone = deletions(won)
         if gone.limit(1).count():
             batch.verify()

@@ -13,7 +13,7 @@ from bmq.ports import Clock
 from bmq.runtime.open_store import open_store
 from bmq.runtime.self_test import PREFIX
 from bmq.runtime.system import SystemClock
-from bmq_spark.locations import Location
+from bmq_spark.locations import Location, passes
 from bmq_spark.table.proof import PROOF_FOLDER
 
 SKEW_MS_MAX: Final = 60_000
@@ -41,9 +41,9 @@ def why_not_by_age(location: Location, clock: Clock | None = None) -> str | None
 
 
 def _skew_ms(place: Location, clock: Clock) -> int | None:
-    key = f"{PREFIX}{secrets.token_hex(16)}"
     if place.folder is None:
-        return asyncio.run(_in_bucket(place, clock, key))
+        return place.patience.ask(lambda: asyncio.run(_in_bucket(place, clock, _new_key())), passes)
+    key = _new_key()
     before_ms = clock.now_ms()
     try:
         place.create(key, b"bmq compares clocks\n")
@@ -51,6 +51,10 @@ def _skew_ms(place: Location, clock: Clock) -> int | None:
     finally:
         place.delete(key)
     return skew_of(before_ms=before_ms, after_ms=after_ms, modified_ms=modified_ms)
+
+
+def _new_key() -> str:
+    return f"{PREFIX}{secrets.token_hex(16)}"
 
 
 async def _in_bucket(place: Location, clock: Clock, key: str) -> int | None:

@@ -13,7 +13,7 @@ from bmq.errors import StoreUnusable
 from bmq.runtime.open_store import open_store
 from bmq.runtime.self_test import PREFIX, prove_store
 from bmq.runtime.system import SystemClock, SystemRng
-from bmq_spark.locations import Location
+from bmq_spark.locations import Location, passes
 
 PROOF_FOLDER: Final = "_bmq"
 
@@ -24,7 +24,7 @@ def prove(location: Location) -> None:
     """
     place = location.child(PROOF_FOLDER)
     if place.folder is None:
-        asyncio.run(_prove_bucket(place))
+        place.patience.ask(lambda: asyncio.run(_prove_bucket(place)), passes)
         return
     key = f"{PREFIX}{secrets.token_hex(16)}"
     try:

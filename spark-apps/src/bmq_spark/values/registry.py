@@ -2,11 +2,10 @@
 
 Credentials come from SCHEMA_REGISTRY_USER and SCHEMA_REGISTRY_PASSWORD, on the driver and on executors. What an id
 names never changes, so it is asked for once in a process. An unknown id is a record's fault; a registry out of reach is
-nobody's, and stops the task, for Spark to try it again.
+nobody's: it is asked again for a while, and then stops the task.
 """
 
 import os
-import time
 from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import lru_cache
@@ -14,15 +13,13 @@ from typing import TYPE_CHECKING, Any, Final
 from urllib.parse import quote, urlsplit
 
 from bmq_spark.errors import BmqError, ConfigurationError
+from bmq_spark.patience import AT_ONCE, PATIENCE, Patience
 from bmq_spark.values.decoded import Unfit
 
 if TYPE_CHECKING:
     import httpx
 
 TIMEOUT_S: Final = 10.0
-TRIES: Final = 4
-PAUSE_S: Final = 0.25
-"""Before the second try; doubled for each further one."""
 REMEMBERED: Final = 1000
 REFERENCES: Final = 200
 """Schemas that one may refer to, all told."""
@@ -183,25 +180,7 @@ def _registered(url: str, path: str, answer: dict[str, Any]) -> RegisteredSchema
 
 
 def _ask(url: str, path: str) -> dict[str, Any]:
-    import httpx  # half a second of each worker's start, and few need it
-
-    why = ""
-    for attempt in range(TRIES):
-        if attempt:
-            time.sleep(PAUSE_S * 2 ** (attempt - 1))
-        try:
-            response = _client(url).get(url + path)
-        except httpx.HTTPError as error:
-            why = f"{type(error).__name__} {error}".strip()
-            continue
-        if response.status_code == 429 or response.status_code >= 500:
-            why = f"HTTP {response.status_code}"
-            continue
-        return _answer(url, path, response)
-    raise RegistryUnavailable(
-        f"registry {url}{path}: no answer in {TRIES} tries ({why}): is it up, and reachable from the driver and "
-        "the executors?"
-    )
+    return _answer(url, path, _line(url).get(path))
 
 
 def _answer(url: str, path: str, response: "httpx.Response") -> dict[str, Any]:
@@ -250,19 +229,61 @@ def _list(url: str, path: str) -> list[Any] | None:
     import httpx
 
     try:
-        response = _client(url).get(url + path)
+        response = _line(url).client.get(url + path)
         found = response.json() if response.status_code == 200 else None
     except (httpx.HTTPError, ValueError):
         return None
     return found if isinstance(found, list) else None
 
 
+class _Stumbled(Exception):
+    """It does not answer, or says that it cannot now."""
+
+
+class _Line:
+    """This process's line to one registry.
+
+    Once it was silent for as long as it is waited for, it is asked without waiting until it answers: whoever asks next
+    (another task of the batch, the same one begun anew) would wait as long for nothing.
+    """
+
+    def __init__(self, url: str, client: "httpx.Client", patience: Patience) -> None:
+        self.client = client
+        self._url = url
+        self._patience = patience
+        self._is_silent = False
+
+    def get(self, path: str) -> "httpx.Response":
+        """What it answers, whatever that is. Raises RegistryUnavailable."""
+        patience = AT_ONCE if self._is_silent else self._patience
+        try:
+            answer = patience.ask(lambda: self._once(path), lambda error: isinstance(error, _Stumbled))
+        except _Stumbled as error:
+            self._is_silent = True
+            raise RegistryUnavailable(
+                f"registry {self._url}{path}: no answer in {self._patience.wait_s:g} s ({error}): is it up, and "
+                "reachable from the driver and the executors?"
+            ) from error
+        self._is_silent = False
+        return answer
+
+    def _once(self, path: str) -> "httpx.Response":
+        import httpx  # half a second of each worker's start, and few need it
+
+        try:
+            response = self.client.get(self._url + path)
+        except httpx.HTTPError as error:
+            raise _Stumbled(f"{type(error).__name__} {error}".strip()) from error
+        if response.status_code == 429 or response.status_code >= 500:
+            raise _Stumbled(f"HTTP {response.status_code}")
+        return response
+
+
 @lru_cache(maxsize=4)
-def _client(_url: str) -> "httpx.Client":
+def _line(url: str) -> _Line:
     import httpx
 
     user = os.environ.get("SCHEMA_REGISTRY_USER")
     auth = (user, os.environ.get("SCHEMA_REGISTRY_PASSWORD", "")) if user else None
-    return httpx.Client(
-        timeout=TIMEOUT_S, auth=auth, headers={"Accept": "application/vnd.schemaregistry.v1+json, application/json"}
-    )
+    headers = {"Accept": "application/vnd.schemaregistry.v1+json, application/json"}
+    return _Line(url, httpx.Client(timeout=TIMEOUT_S, auth=auth, headers=headers), PATIENCE)
