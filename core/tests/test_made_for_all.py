@@ -4,7 +4,7 @@ import asyncio
 
 import pytest
 
-from bmq.fairness.made_for_all import MadeForAll
+from bmq.fairness.made_for_all import REST_S_MAX, MadeForAll
 
 
 async def turns() -> None:
@@ -63,13 +63,15 @@ def test_what_fails_is_told_to_all_and_tried_anew() -> None:
 
 def test_it_rests_for_several_times_of_what_it_took(monkeypatch: pytest.MonkeyPatch) -> None:
     async def test() -> None:
-        now_s, slept_s = 100.0, list[float]()
+        now_s, slept_s, fails = 100.0, list[float](), False
         loop = asyncio.get_running_loop()
         real = asyncio.sleep
 
         async def make() -> None:
             nonlocal now_s
             now_s += 2
+            if fails:
+                raise OSError("away")
 
         async def sleep(time_s: float) -> None:
             nonlocal now_s
@@ -84,9 +86,14 @@ def test_it_rests_for_several_times_of_what_it_took(monkeypatch: pytest.MonkeyPa
             await one.get()
             assert slept_s == []
             await one.get()
-            assert slept_s == [8.0]
+            assert slept_s == [REST_S_MAX], "and no longer"
             now_s += 100
             await one.get()
-            assert slept_s == [8.0]
+            assert slept_s == [REST_S_MAX]
+            now_s, fails = now_s + 100, True
+            for _ in range(2):
+                with pytest.raises(OSError, match="away"):
+                    await one.get()
+            assert slept_s == [REST_S_MAX], "what failed has taken nothing from others"
 
     asyncio.run(test())

@@ -92,3 +92,11 @@ def test_lengths_of_three_bytes_that_begin_alike_are_told_apart() -> None:
     short, long = with_length(8_192, bytes(8_192)), with_length(16_384, bytes(16_384))
     assert short[:2] == long[:2]
     assert is_counted(short * 4 + long * 2 + short * 5, 11)
+
+
+def test_lengths_that_are_padded_are_looked_at_one_by_one() -> None:
+    """Two bytes of three are alike, and the third makes another number of it."""
+    short, long = b"\x8a\x80\x00" + bytes(5), b"\x8a\x80\x01" + bytes(5)
+    assert is_counted(short * 10, 10)
+    assert not is_counted_one_by_one(short * 4 + long * 6, 10)
+    assert not is_counted(short * 4 + long * 6, 10)

@@ -105,6 +105,20 @@ def test_all_channels_together_have_a_bound_and_the_one_with_the_most_gives_way(
     assert sum(later.kept(channel, f"k{n}", ONE) is not None for channel in channels for n in range(20)) == 9
 
 
+def test_what_is_over_goes_before_what_is_not_in_whichever_channel_it_is() -> None:
+    time = Time()
+    idempotency = Idempotency(time, all_bytes_max=40 * EXTRA_BYTES)
+    idle = [Channel(name=f"idle{n}", topic="t", idempotency_window_s=10.0) for n in range(10)]
+    for channel in idle:
+        for n in range(3):
+            with idempotency.first(channel, f"k{n}", ONE) as claim:
+                claim.keep(ANSWER)
+    time.now_s = 11.0
+    for n in range(20):
+        write(idempotency, f"k{n}")
+    assert [idempotency.kept(ORDERS, f"k{n}", ONE) for n in range(20)] == [ANSWER] * 20
+
+
 def test_a_key_is_a_string_with_quotes_or_without() -> None:
     assert key_of([]) is None
     assert key_of(['"8e03-97"']) == key_of(["8e03-97"]) == "8e03-97"

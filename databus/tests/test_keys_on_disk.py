@@ -15,6 +15,7 @@ from bmq_databus.channels.channel import Channel
 from bmq_databus.errors import SpoolFailed
 from bmq_databus.producing.writing import Writing
 from bmq_databus.requests.idempotency import Answer, Idempotency, KeyReused
+from bmq_databus.requests.room import TooMuchAtOnce
 from bmq_databus.requests.written import Requests
 from bmq_databus.spool import keys
 from bmq_databus.spool.channel_spool import ChannelSpool
@@ -199,3 +200,33 @@ async def test_keys_that_were_read_are_known_though_the_request_that_asked_for_t
     assert requests._idempotency.kept(CLICKS, "a", b"aaaa") == Answer(202, b'{"status":202}')
     gate.set()
     await requests._recall(CLICKS)
+
+
+@in_a_loop
+async def test_keys_that_cannot_be_read_for_now_are_read_later_and_nothing_is_taken_for_new_meanwhile(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    first = await opened(tmp_path)
+    await accept(first, once("a"))
+    await killed(first)
+    spool = await opened(tmp_path)
+
+    class Reading:
+        def now_ms(self) -> int:
+            return AT_MS
+
+        async def read_keys(self, _: Channel, told: Callable[[list[Once]], None]) -> None:
+            told(await spool.read_keys())
+
+    def no_more_files(*_: object, **__: object) -> None:
+        raise OSError(24, "Too many open files")
+
+    requests = Requests(cast(Writing, Reading()))
+    with monkeypatch.context() as patched:
+        patched.setattr(KeyFiles, "read", no_more_files)
+        for _ in range(2):
+            with pytest.raises(TooMuchAtOnce, match="Too many open files"):
+                await requests._recall(CLICKS)
+    await requests._recall(CLICKS)
+    assert requests._idempotency.kept(CLICKS, "a", b"aaaa") is not None
+    await spool.close()

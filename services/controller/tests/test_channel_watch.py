@@ -279,3 +279,21 @@ def test_large_answers_to_one_address_leave_the_turns_between_them_to_others() -
         assert len({await one for one in greedy}) == 1
 
     run(test)
+
+
+def test_versions_between_two_images_of_a_node_have_one_answer() -> None:
+    """A node that was behind hears of many changes at once; others' watchers hold the versions between."""
+
+    async def test(world: World) -> None:
+        first = (await world.asked())["version"]
+        for number in range(300):
+            world.create(f"c{number:03}")
+        await world.publish()
+        await asyncio.sleep(1)
+        place, _, last = (await world.asked())["version"].rpartition("/")
+        begun = int(first.rpartition("/")[2])
+        answers = [await world.watch.changes(f"{place}/{number}", wait_s=0) for number in range(begun, int(last))]
+        assert len(answers) >= 300 and len({id(one) for one in answers}) == 1
+        assert len(json.loads(answers[0])["channels"]) == 300
+
+    run(test)

@@ -9,7 +9,9 @@ from typing import Final, Generic, TypeVar
 T = TypeVar("T")
 
 REST: Final = 4
-"""A rest, in times of what the making before took: it has a fifth of the time at most."""
+"""A rest, in times of what the making before took: it has a fifth of the time at most…"""
+REST_S_MAX: Final = 2.0
+"""…and no longer one: what takes long waits for others as a rule. None after what failed."""
 
 
 class MadeForAll(Generic[T]):
@@ -28,7 +30,7 @@ class MadeForAll(Generic[T]):
 
     async def get(self) -> T:
         """As of now, or a moment later. Raises what `make` does."""
-        if self._next is None:
+        if self._next is None or self._next.done():
             self._next = asyncio.get_running_loop().create_task(self._made(), name=self._name)
             self._next.add_done_callback(_heard)
         return await asyncio.shield(self._next)
@@ -42,10 +44,11 @@ class MadeForAll(Generic[T]):
         self._ended.clear()
         began_s = loop.time()
         try:
-            return await self._make()
-        finally:
+            made = await self._make()
             now_s = loop.time()
-            self._rests_until_s = now_s + self._rest * (now_s - began_s)
+            self._rests_until_s = now_s + min(REST_S_MAX, self._rest * (now_s - began_s))
+            return made
+        finally:
             self._ended.set()
 
 

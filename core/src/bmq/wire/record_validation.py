@@ -30,8 +30,8 @@ LOOKED_AT: Final = 256
 """…so many at a time…"""
 WORTH: Final = 8
 """…where fewer were as long, it is tried after twice as many the next time."""
-TWO_BYTES_MAX: Final = 0x3FFF
-"""The largest varint of two bytes."""
+LENGTH_BYTES_MAX: Final = 2
+"""Of lengths that are written in so many bytes; who pads them writes small numbers in more."""
 
 
 class RecordsSummary(NamedTuple):
@@ -78,7 +78,7 @@ def count_records(batch: Buffer, header: BatchHeader, *, decompressed_bytes_max:
             left -= 1
             if raw != before:
                 before, alike = raw, 0
-            elif (alike := alike + 1) >= tried_after and left and raw <= TWO_BYTES_MAX:
+            elif (alike := alike + 1) >= tried_after and left and position - begin - (raw >> 1) <= LENGTH_BYTES_MAX:
                 found = _as_long(section, begin, position, min(left, LOOKED_AT))
                 left -= found
                 position += found * (position - begin)

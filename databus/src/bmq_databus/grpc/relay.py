@@ -139,7 +139,8 @@ class Relay:
             await asyncio.wait(ways, return_when=asyncio.FIRST_COMPLETED)
         finally:
             self._stillness.leave(one)
-            del self._open[name]
+            if self._open.get(name) is one:  # else a newer one is called so by now
+                del self._open[name]
             for way in ways:
                 way.cancel()
             await asyncio.gather(*ways, return_exceptions=True)

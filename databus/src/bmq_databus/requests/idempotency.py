@@ -26,6 +26,8 @@ BYTES_MAX: Final = 16 << 20
 """What one channel's keys and answers take…"""
 ALL_BYTES_MAX: Final = 48 << 20
 """…and those of all."""
+SPARE: Final = 16
+"""Such a part of it is free again when all have been looked through for what may go."""
 _TOPICS: Final = "*"
 _QUOTED: Final = re.compile(r'"((?:[\x20-\x21\x23-\x5b\x5d-\x7e]|\\["\\])*)"')
 _BARE: Final = re.compile(r"[\x21\x23-\x2b\x2d-\x7e]+")
@@ -146,9 +148,15 @@ class Idempotency:
                     break
                 metrics.KEYS_FORGOTTEN.labels(known.name).inc()
             self._drop_oldest(known)
-        while self._all_bytes > self._all_bytes_max:
+        if self._all_bytes <= self._all_bytes_max:
+            return
+        for one in self._of.values():
+            while one.answers and next(iter(one.answers.values())).until_s <= now_s:
+                self._drop_oldest(one)
+        least_bytes = self._all_bytes_max - self._all_bytes_max // SPARE
+        while self._all_bytes > least_bytes:
             most = max(self._of.values(), key=_size)
-            while self._all_bytes > self._all_bytes_max and most.answers:
+            while self._all_bytes > least_bytes and most.answers:
                 metrics.KEYS_FORGOTTEN.labels(most.name).inc()
                 self._drop_oldest(most)
 

@@ -9,12 +9,12 @@ from typing import Final
 from bmq.naming.lane_choice import BAGGAGE
 from bmq_databus import metrics
 from bmq_databus.channels.channel import Channel
-from bmq_databus.errors import BadMessage
+from bmq_databus.errors import BadMessage, SpoolFailed
 from bmq_databus.messages.forms import NewMessage
 from bmq_databus.producing.outcomes import Outcome, in_short, may_be_written
 from bmq_databus.producing.writing import SLICE_MESSAGES, Writing
 from bmq_databus.requests.idempotency import Answer, Idempotency, fingerprint_of
-from bmq_databus.requests.room import BodyRoom, OneBody
+from bmq_databus.requests.room import BodyRoom, OneBody, TooMuchAtOnce
 from bmq_databus.requests.streams import OpenStreams
 from bmq_databus.rules.lanes import Headers
 from bmq_databus.spool.frames import Once
@@ -119,7 +119,10 @@ class Requests:
             self._idempotency.remember(channel, keys, now_ms=self.writing.now_ms())
 
         async with self._recalling:
-            await self.writing.read_keys(channel, told)
+            try:
+                await self.writing.read_keys(channel, told)
+            except SpoolFailed as error:  # what comes again would be written again
+                raise TooMuchAtOnce(f"not looked at: {error}: send it again in a moment") from error
 
     def refused(self, channel: Channel, status: int) -> None:
         """A request of which nothing was looked at counts as one message."""

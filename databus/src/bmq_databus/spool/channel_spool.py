@@ -157,19 +157,14 @@ class ChannelSpool:
         await (await self.enter(messages, patience_s=patience_s))
 
     async def read_keys(self) -> list[Once]:
-        """Those that are kept on disk, the oldest first; once."""
+        """Those that are kept on disk, the oldest first; once. Raises SpoolFailed: they may be read later."""
         if self.are_keys_read:
             return []
         try:
             keys = await self._writes.run(self._appending.keys)  # which nobody writes meanwhile
         except OSError as error:
-            keys = []
-            log.error(
-                "keys of requests cannot be read: those that come again are written again",
-                folder=str(self._folder),
-                why=error.strerror or str(error),
-                remedy=REMEDIES.get(error.errno or 0, "look at the disk"),
-            )
+            self._tell(error)
+            raise SpoolFailed(f"keys of earlier requests cannot be read: {self.trouble}") from error
         self.are_keys_read = True
         return keys
 

@@ -47,10 +47,14 @@ class _Past:
         """Also where somebody has taken it out since."""
         if (own := _parent_of(snapshot)) is not None or int(snapshot.sequenceNumber()) <= FIRST_SEQUENCE:
             return _Parent(own)
+        was_there = False
         for known in self:
             found = known.snapshot(int(snapshot.snapshotId()))
-            if found is None:  # it was made after that, without one
-                return _Parent(None)
+            if found is None:
+                if was_there:  # it was made after that, without one
+                    return _Parent(None)
+                continue  # it had expired by then itself
+            was_there = True
             if (parent := _parent_of(found)) is not None:
                 return _Parent(parent)
         return _Parent(None, certain=False)

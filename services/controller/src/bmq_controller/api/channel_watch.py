@@ -6,6 +6,7 @@ and shared by all who ask. A node that is behind what a watcher has already wait
 """
 
 import asyncio
+from bisect import bisect_right
 from collections import deque
 from collections.abc import Hashable
 from typing import Any, Final
@@ -32,6 +33,8 @@ need them share."""
 NEAR: Final = 64
 """Who missed no more changes than this is told them. What is told of others has a bound in bytes and looks for each
 version of the metadata, whatever versions are asked from: then they share the answer with all channels."""
+NEAR_TIMES: Final = 4
+"""What is told of near ones together has so many times the bound of one."""
 LOOK_BYTES: Final = 200
 """As how many bytes a look at a change counts."""
 TURN_BYTES: Final = 64 << 10
@@ -52,6 +55,8 @@ class ChannelWatch:
         """By the version that is asked from; None: all channels."""
         self._left_bytes = CHANGED_BYTES_MAX
         """What may still be told to those who missed many changes, of this version."""
+        self._left_near_bytes = NEAR_TIMES * CHANGED_BYTES_MAX
+        """And to those who missed few, beside what is little."""
         self._crowd = Crowd()
         self._next_s = float("-inf")
         """Before it nobody is woken again."""
@@ -107,16 +112,31 @@ class ChannelWatch:
 
     def _is_long(self, since: int | None) -> bool:
         """Whether its answer takes long to be encoded, or sent."""
-        if (known := self._encoded.get(since)) is not None:
+        if (known := self._encoded.get(self._place_of(since))) is not None:
             return len(known) > TURN_BYTES
-        return since is None or (len(self._changes) > NEAR and self._changes[-NEAR - 1][0] > since)
+        if since is None:
+            return True
+        names = 0
+        for number, changed in reversed(self._changes):
+            names += len(changed)
+            if number <= since or names > NEAR:
+                return number > since
+        return False
 
     def _answer(self, since: int | None) -> bytes:
-        found = self._encoded.get(since)
+        at = self._place_of(since)
+        found = self._encoded.get(at)
         if found is None:
-            found = self._all() if since is None else self._told_apart(since)
-            self._encoded[since] = found
+            found = self._all() if at is None else self._told_apart(at)
+            self._encoded[at] = found
         return found
+
+    def _place_of(self, since: int | None) -> int | None:
+        """The newest change that who has that version knows, or what is known from: many versions have one."""
+        if since is None:
+            return None
+        at = bisect_right(self._changes, since, key=_number)
+        return self._changes[at - 1][0] if at else self._known_from
 
     def _all(self) -> bytes:
         return encode_changes(self._image, frozenset(channel_names(self._image)), complete=True)
@@ -137,6 +157,8 @@ class ChannelWatch:
                 break
         if looks > NEAR:
             self._left_bytes = max(0, left_bytes)
+        elif (told_bytes := CHANGED_BYTES_MAX - left_bytes) > TURN_BYTES and left_bytes >= 0:
+            left_bytes = self._left_near_bytes = self._left_near_bytes - told_bytes
         return self._answer(None) if left_bytes < 0 else encode_changes(self._image, frozenset(names), complete=False)
 
     def _bytes_of(self, name: str) -> int:
@@ -153,7 +175,7 @@ class ChannelWatch:
         if not names:
             return
         self._encoded.clear()
-        self._left_bytes = CHANGED_BYTES_MAX
+        self._left_bytes, self._left_near_bytes = CHANGED_BYTES_MAX, NEAR_TIMES * CHANGED_BYTES_MAX
         self._changes.append((revision(new), names))
         while len(self._changes) > CHANGES_KEPT:
             self._known_from, _ = self._changes.popleft()
@@ -168,6 +190,10 @@ class ChannelWatch:
         self._waking = None
         self._next_s = asyncio.get_running_loop().time() + max(GATHERED_S, len(self._crowd) * ANSWER_S)
         self._crowd.wake()
+
+
+def _number(change: tuple[int, frozenset[str]]) -> int:
+    return change[0]
 
 
 def encode_changes(image: Image, names: frozenset[str], *, complete: bool) -> bytes:
