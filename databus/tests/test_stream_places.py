@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 import pytest
 
-from bmq_databus.requests.places import QUIET_S, Places
+from bmq_databus.requests.places import QUIET_S, StreamPlaces
 from bmq_databus.requests.room import TooMuchAtOnce
 
 MOST = 8
@@ -22,7 +22,7 @@ class Open:
 
 
 def test_the_quietest_gives_way_and_only_where_all_places_are_taken() -> None:
-    places = Places[Open](MOST)
+    places = StreamPlaces[Open](MOST)
     with ExitStack() as opened:
         streams = [Open(quiet_s=QUIET_S + at) for at in range(MOST)]
         for one in streams:
@@ -39,7 +39,7 @@ def test_the_quietest_gives_way_and_only_where_all_places_are_taken() -> None:
 
 
 def test_who_writes_stays_and_who_comes_is_told() -> None:
-    places = Places[Open](MOST, what="streams of a kind")
+    places = StreamPlaces[Open](MOST, what="streams of a kind")
     with ExitStack() as opened:
         streams = [Open(quiet_s=QUIET_S - 0.1) for _ in range(MOST)]
         for one in streams:
@@ -51,7 +51,7 @@ def test_who_writes_stays_and_who_comes_is_told() -> None:
 
 
 def test_few_are_on_their_way_out() -> None:
-    places = Places[Open](MOST)
+    places = StreamPlaces[Open](MOST)
     with ExitStack() as opened:
         for _ in range(MOST + LEAVING_MAX):
             places.check()

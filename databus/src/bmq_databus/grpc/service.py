@@ -34,7 +34,7 @@ from bmq_databus.producing.outcomes import Outcome, retry_after_s
 from bmq_databus.producing.writing import SLICE_MESSAGES
 from bmq_databus.requests.admission import Admission
 from bmq_databus.requests.idempotency import HEADER, Answer, BadKey, key_of
-from bmq_databus.requests.places import Places
+from bmq_databus.requests.places import StreamPlaces
 from bmq_databus.requests.room import OneBody
 from bmq_databus.requests.written import Requests, fingerprint
 
@@ -69,7 +69,7 @@ class Service:
         self._arrivals = Arrivals()
         self._begins = Steps(TURN_CALLS)
         self._large = asyncio.Semaphore(LARGE_MAX)
-        self._streams = Places[Begun](STREAMS_MAX)
+        self._streams = StreamPlaces[Begun](STREAMS_MAX)
         self._writes: set[asyncio.Task[Failure | None]] = set()
 
     @property

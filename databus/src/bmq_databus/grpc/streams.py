@@ -148,8 +148,12 @@ class Begun:
         self._since_s = asyncio.get_running_loop().time()
         self._stream: Stream | None = None
         self._is_first_there = False
-        self.is_leaving = False
+        self._is_leaving = False
+
+    @property
+    def is_leaving(self) -> bool:
         """Whether nothing more of it is read."""
+        return self._is_leaving or (self._stream is not None and self._stream.is_leaving)
 
     @property
     def quiet_s(self) -> float:
@@ -160,7 +164,7 @@ class Begun:
 
     def give_way(self) -> None:
         """Others wait for its place: nothing more is read."""
-        self.is_leaving = True
+        self._is_leaving = True
         if self._stream is not None:
             self._stream.give_way()
         else:

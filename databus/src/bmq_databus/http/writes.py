@@ -17,7 +17,7 @@ from bmq_databus.http.streams import LARGE_LINES_MAX, Stream, StreamForm
 from bmq_databus.messages.forms import NewMessage
 from bmq_databus.producing.outcomes import Outcome, retry_after_s, whole
 from bmq_databus.requests.idempotency import HEADER, Answer, BadKey, KeyReused, KeyUnderWay, key_of
-from bmq_databus.requests.places import Places
+from bmq_databus.requests.places import StreamPlaces
 from bmq_databus.requests.room import OneBody, TooMuchAtOnce
 from bmq_databus.requests.written import PATIENCE_S, Requests, fingerprint
 
@@ -85,7 +85,7 @@ class ChannelWrites:
         self._requests = requests
         self._bodies = Bodies()
         self._large_lines = asyncio.Semaphore(LARGE_LINES_MAX)
-        self._zstd_streams = Places[Stream](ZSTD_STREAMS_MAX, what="streams of zstd")
+        self._zstd_streams = StreamPlaces[Stream](ZSTD_STREAMS_MAX, what="streams of zstd")
 
     def room(self, channel: Channel) -> AbstractContextManager[OneBody]:
         """What a request to the channel holds until its answer is taken."""

@@ -42,7 +42,7 @@ class Placed(Protocol):
 P = TypeVar("P", bound=Placed)
 
 
-class Places(Generic[P]):
+class StreamPlaces(Generic[P]):
     """Those of one kind of streams."""
 
     def __init__(self, most: int, *, what: str = "streams") -> None:

@@ -17,7 +17,7 @@ from bmq_databus.errors import BadMessage, DatabusError
 from bmq_databus.messages.forms import MESSAGE_WORK_BYTES, SLICE_BYTES, NewMessage
 from bmq_databus.producing.outcomes import Outcome
 from bmq_databus.producing.writing import Settle
-from bmq_databus.requests.places import Placed, Places
+from bmq_databus.requests.places import Placed, StreamPlaces
 from bmq_databus.requests.results import MESSAGE_EXTRA_BYTES, Results
 from bmq_databus.rules.lanes import Headers
 
@@ -183,7 +183,7 @@ class OpenStreams:
     """How many there are, of all kinds."""
 
     def __init__(self) -> None:
-        self._places = Places[Stream](STREAMS_MAX)
+        self._places = StreamPlaces[Stream](STREAMS_MAX)
 
     def check(self) -> None:
         """That there may be one more. Raises TooMuchAtOnce."""
