@@ -31,7 +31,7 @@ LOOKED_AT: Final = 256
 WORTH: Final = 8
 """…where fewer were as long, it is tried after twice as many the next time."""
 LENGTH_BYTES_MAX: Final = 2
-"""Of lengths that are written in so many bytes; who pads them writes small numbers in more."""
+"""Lengths that take more bytes are counted one by one; who pads them writes small numbers in many."""
 
 
 class RecordsSummary(NamedTuple):
