@@ -11,6 +11,7 @@ import pytest
 
 from bmq.errors import ConfigurationError
 from bmq_admin.errors import AdminError, AdminUnreachable
+from bmq_databus import metrics
 from bmq_databus.channels.channel import Channel
 from bmq_databus.control_plane.configuration import Configuration, Made, Room, changed, changes_of, channels_in, made_of
 from bmq_databus.control_plane.following import ControlPlane, Following, token_in
@@ -180,6 +181,7 @@ def test_what_is_said_is_applied_remembered_and_served_by_without_a_control_plan
         assert first.known is None
         assert math.isnan(first.age_s)
         await followed(first, 10)
+        assert math.isnan(metrics.CONFIGURATION_AGE.collect()[0].samples[0].value), "nobody's clock is asked any more"
         assert [sorted(one) for one in world.applied] == [["a"], ["a", "b"]]
         assert [version for _, version, _ in world.asked] == ["", "1", "2"]
         world.applied.clear()

@@ -5,6 +5,7 @@ it does not answer the next one is asked, after a pause that grows. What is no a
 """
 
 import asyncio
+import math
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
@@ -103,7 +104,7 @@ class Following:
     @property
     def age_s(self) -> float:
         """How long ago the control plane confirmed what is known; NaN: it never did."""
-        return float("nan") if self._confirmed_ms is None else max(0, self._clock.now_ms() - self._confirmed_ms) / 1000
+        return math.nan if self._confirmed_ms is None else max(0, self._clock.now_ms() - self._confirmed_ms) / 1000
 
     def status(self) -> dict[str, Any]:
         """For people: what is known, and how well."""
@@ -139,7 +140,8 @@ class Following:
             again_s = min(2 * again_s, AGAIN_MAX_S)
 
     async def close(self) -> None:
-        """Its connections, too."""
+        """Its connections, too. What the metrics tell is nobody's then."""
+        metrics.CONFIGURATION_AGE.set_function(lambda: math.nan)
         await self._asking.close()
 
     async def _look(self) -> bool:
