@@ -4,7 +4,9 @@ where the answer would come.
 
 import socket
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from urllib.parse import urlsplit
 
 Chosen = Callable[[bytes], bool]
 """Of what a client has sent since the last answer, headers and body as far as they came."""
@@ -79,6 +81,18 @@ class CuttingProxy:
             cuts = self.cut < self.times and self.chosen(request)
             self.cut += cuts
             return cuts
+
+
+@contextmanager
+def before(uri: str) -> Iterator[CuttingProxy]:
+    """One before the server there."""
+    port = urlsplit(uri).port
+    assert port is not None
+    proxy = CuttingProxy(port)
+    try:
+        yield proxy
+    finally:
+        proxy.stop()
 
 
 class _ended:

@@ -4,8 +4,8 @@ from collections.abc import Iterator
 from dataclasses import replace
 from threading import Timer
 from typing import Any
-from urllib.parse import urlsplit
 
+import cutting_proxy
 import pytest
 from cutting_proxy import CuttingProxy
 from hurried import TRIES, Moved, hurried
@@ -25,11 +25,8 @@ AWAY_S = 2.0
 
 @pytest.fixture(scope="module")
 def proxy(rest: RestServer) -> Iterator[CuttingProxy]:
-    port = urlsplit(rest.uri).port
-    assert port is not None
-    proxy = CuttingProxy(port)
-    yield proxy
-    proxy.stop()
+    with cutting_proxy.before(rest.uri) as proxy:
+        yield proxy
 
 
 @pytest.fixture(scope="module")

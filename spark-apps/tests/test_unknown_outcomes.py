@@ -2,8 +2,8 @@
 
 import os
 from collections.abc import Iterator
-from urllib.parse import urlsplit
 
+import cutting_proxy
 import pytest
 from conftest import Buckets
 from cutting_proxy import CuttingProxy
@@ -29,11 +29,8 @@ from bmq_spark.table.delta import publish
 
 @pytest.fixture(scope="module")
 def before_catalog(rest: RestServer) -> Iterator[CuttingProxy]:
-    port = urlsplit(rest.uri).port
-    assert port is not None
-    proxy = CuttingProxy(port)
-    yield proxy
-    proxy.stop()
+    with cutting_proxy.before(rest.uri) as proxy:
+        yield proxy
 
 
 @pytest.fixture(scope="module")

@@ -57,7 +57,7 @@ class Stream:
         self._read_no_more(GaveWay())
 
     def _read_no_more(self, why: DatabusError) -> None:
-        self._writing.ending = self._writing.ending or why
+        self._writing.end(why)
         self._call.interrupt()
 
     @property

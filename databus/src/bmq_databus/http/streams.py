@@ -166,7 +166,7 @@ class Stream:
         self._read_no_more(GaveWay())
 
     def _read_no_more(self, why: DatabusError) -> None:
-        self._writing.ending = self._writing.ending or why
+        self._writing.end(why)
         self._incoming.interrupt()
         if self._waits_for_turn is not None:
             self._waits_for_turn.reschedule(asyncio.get_running_loop().time())

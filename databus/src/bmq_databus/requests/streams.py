@@ -93,6 +93,10 @@ class StreamWriting:
         self._uncounted: Counter[int] = Counter()
         """By status, what the metric does not have yet."""
 
+    def end(self, why: DatabusError) -> None:
+        """Nothing more is to be written, for the reason that was said first."""
+        self.ending = self.ending or why
+
     @property
     def is_ending(self) -> bool:
         """Whether nothing more is to be written."""
