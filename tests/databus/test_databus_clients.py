@@ -99,6 +99,8 @@ def test_a_sidecar_that_is_killed_and_comes_back_is_written_to_again(bmq: Bmq, d
         with client.writer("clicks", Batching(messages_max=50)) as writer:
             first = writer.send(Message(value="0"))
             assert first.result().status == 202
+            # Killed between the cluster's answer and its note of that, it would rightly send it again.
+            until(lambda: databus.value("bmq_databus_spool_messages", channel="clicks") == 0, "it to be sent")
             databus.kill9()
             futures = [writer.send(Message(value=str(number))) for number in range(1, 500)]
             address = databus.address
