@@ -18,6 +18,7 @@ _INT16: Final = struct.Struct(">h")
 _INT32: Final = struct.Struct(">i")
 _NO_UUID: Final = bytes(16)
 _UVARINT_BYTES_MAX: Final = 5
+_SHIFTS: Final = (7, 14, 21)
 
 
 class Cursor:
@@ -138,3 +139,23 @@ class Cursor:
             raise WireError(f"a field of {length} bytes where {self.size - start} are left")
         self.position = end
         return self.view[start:end]
+
+
+def compact_size(view: memoryview, at: int) -> tuple[int, int]:
+    """(size, where it ends) of what stands behind a compact length of at most four bytes; -1 where it is null.
+
+    Raises IndexError where the view ends before, or it is longer.
+    """
+    size = view[at]
+    at += 1
+    if size >= 0x80:
+        size &= 0x7F
+        for shift in _SHIFTS:
+            byte = view[at]
+            at += 1
+            size |= (byte & 0x7F) << shift
+            if byte < 0x80:
+                break
+        else:
+            raise IndexError
+    return size - 1, at

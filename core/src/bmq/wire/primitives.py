@@ -19,6 +19,11 @@ def write_uvarint(out: bytearray, value: int) -> None:
     out.append(value)
 
 
+def uvarint_bytes(value: int) -> int:
+    """How long an unsigned varint is."""
+    return max(1, -(-value.bit_length() // 7))
+
+
 def write_count(out: bytearray, count: int | None, *, flexible: bool) -> None:
     """Appends the length of an array or of bytes; None is null."""
     if count is None:

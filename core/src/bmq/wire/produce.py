@@ -12,7 +12,7 @@ from uuid import UUID
 from typing_extensions import Buffer
 
 from bmq.errors import WireError
-from bmq.wire.cursor import Cursor
+from bmq.wire.cursor import Cursor, compact_size
 from bmq.wire.limits import PRODUCE_PARTITIONS_MAX
 from bmq.wire.primitives import write_count, write_sentence, write_string, write_uuid, write_uvarint
 
@@ -30,12 +30,13 @@ _LEADER: Final = struct.Struct(">iiB")
 _NAMED: Final = struct.Struct(">hhiih")
 _PARTITION: Final = struct.Struct(">iii")
 _COMPACT_NAMED: Final = struct.Struct(">BhiBB")
-_COMPACT_PARTITION: Final = struct.Struct(">BiB")
+_COMPACT_PARTITION: Final = struct.Struct(">Bi")
 _TOPIC_NAME: Final = struct.Struct(">ih")
 _PRODUCED: Final = struct.Struct(">iihqqqihi")
 _COMPACT_TOPIC_NAME: Final = struct.Struct(">BB")
 _COMPACT_PRODUCED: Final = struct.Struct(">BihqqqBBBBiB")
-_SHIFTS: Final = (7, 14, 21)
+ONE_BATCH_TAGS_BYTES: Final = 3
+"""No tagged fields of the partition, the topic and the request."""
 _SHORT_NAME_BYTES_MAX: Final = 126
 """So much a length of one byte tells where lengths are compact."""
 
@@ -117,20 +118,15 @@ def _with_one_batch(version: int, body: memoryview) -> ProduceRequest | None:
             transaction, acks, timeout_ms, topics, length = _COMPACT_NAMED.unpack_from(body)
             length -= 1
             at = _COMPACT_NAMED.size + length
-            partitions, index, records_bytes = _COMPACT_PARTITION.unpack_from(body, at)
-            begin = at + _COMPACT_PARTITION.size
-            if records_bytes >= 0x80:
-                records_bytes &= 0x7F
-                for shift in _SHIFTS:
-                    byte = body[begin]
-                    begin += 1
-                    records_bytes |= (byte & 0x7F) << shift
-                    if byte < 0x80:
-                        break
-                else:
-                    return None
-            records_bytes -= 1
-            if transaction or topics != 2 or partitions != 2 or begin + records_bytes + 3 != size or any(body[-3:]):
+            partitions, index = _COMPACT_PARTITION.unpack_from(body, at)
+            records_bytes, begin = compact_size(body, at + _COMPACT_PARTITION.size)
+            if (
+                transaction
+                or topics != 2
+                or partitions != 2
+                or begin + records_bytes + ONE_BATCH_TAGS_BYTES != size
+                or any(body[-ONE_BATCH_TAGS_BYTES:])
+            ):
                 return None
         else:
             return None
