@@ -16,6 +16,7 @@ from bmq.errors import NotReady, UnknownTopic
 from bmq.fairness.turns import NOBODY, Party
 from bmq.roles.owner import (
     Appended,
+    AppendedAlike,
     Caller,
     EpochEnd,
     HandedOver,
@@ -23,6 +24,7 @@ from bmq.roles.owner import (
     OwnerHere,
     PartitionStatus,
     Position,
+    Proved,
     TailAnswer,
     TailRequest,
     TailRoom,
@@ -58,6 +60,13 @@ class CurrentOwner:
             future = asyncio.get_running_loop().create_future()
             future.set_exception(_not_heard_of(error))
         return future
+
+    def append_alike(
+        self, tp: TopicPartition, batches: Sequence[Proved], *, produce_version: int
+    ) -> "tuple[int, asyncio.Future[AppendedAlike]] | None":
+        """Submits to the incarnation of the moment, where there is one."""
+        owner = self._current()
+        return None if owner is None else owner.append_alike(tp, batches, produce_version=produce_version)
 
     async def read_tail(
         self,

@@ -3,7 +3,7 @@
 import asyncio
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Final, Protocol
+from typing import Any, Final, NamedTuple, Protocol
 
 from typing_extensions import Buffer
 
@@ -11,6 +11,7 @@ from bmq.errors import BmqError
 from bmq.fairness.turns import NOBODY, Party
 from bmq.values import LeaderEpoch, ManifestVersion, Offset, TopicPartition
 from bmq.wire.apis import ApiKey
+from bmq.wire.batch_headers import BatchHeader
 
 HANDED_OVER: Final = 1 << 14
 """In place of Produce's version, of what a lane hands over to the base: no client sends that."""
@@ -32,6 +33,24 @@ class Appended:
     base_offset: Offset
     log_append_time_ms: int
     log_start: Offset
+
+
+class AppendedAlike(NamedTuple):
+    """Batches of one partition that are durable, by their base offsets; as `Appended`."""
+
+    base_offsets: Sequence[int]
+    log_append_time_ms: int
+    log_start: Offset
+
+
+class Proved(NamedTuple):
+    """One batch that readers can open, as far as its topic asks for that to be known: `is_whole` where its checksum was
+    compared. `header` None: it is left to the owner to refuse.
+    """
+
+    records: Buffer
+    header: BatchHeader | None
+    is_whole: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -167,6 +186,15 @@ class Owner(Protocol):
         offsets), or raises: RequestErrors and NotOwner/NotReady mean *not applied*; Fenced or StoreError after
         submission mean *unknown*. `records` must not be changed afterwards. `produce_version`: the client's, or
         HANDED_OVER, PARTED, OF_LANE or ASKED. `party`: by whose turn the partition is opened, where it is not yet.
+        """
+
+    def append_alike(
+        self, tp: TopicPartition, batches: Sequence[Proved], *, produce_version: int
+    ) -> "tuple[int, asyncio.Future[AppendedAlike]] | None":
+        """Submits as many of a client's batches, from the first on, as are plainly the next ones, and says how many.
+
+        None: not even the first is, or nothing can be said at once; why not, `append` tells. Nothing of the others is
+        looked at. The future is as that of `append`, and has an error for all that were taken.
         """
 
     async def read_tail(

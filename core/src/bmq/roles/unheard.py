@@ -4,7 +4,7 @@ be sent past it.
 
 import asyncio
 from collections.abc import Hashable, Sequence
-from typing import Final, Protocol
+from typing import Any, Final, Protocol
 
 from bmq.errors import (
     CorruptBatch,
@@ -17,7 +17,6 @@ from bmq.errors import (
     UnknownTopic,
     UnknownTopicId,
 )
-from bmq.roles.owner import Appended
 
 REFUSALS: Final = (NotOwner, NotReady, Fenced, PartitionStopped, StoreError, FormatError, UnknownTopic, UnknownTopicId)
 """What ails a partition, for the moment or for longer: whoever hears of it sends the batch again, and no later one may
@@ -29,8 +28,9 @@ SENT_AGAIN: Final = (*REFUSALS, CorruptBatch)
 class WithOwner(Protocol):
     """An append that was handed over."""
 
-    future: "asyncio.Future[Appended]"
-    """What Owner.append returned."""
+    @property
+    def future(self) -> "asyncio.Future[Any]":
+        """What the owner returned."""
 
 
 class Settling:
@@ -79,5 +79,5 @@ def refused_unheard(appends: Sequence[WithOwner], errors: type[Exception] | tupl
     return False
 
 
-def _is_refused(future: "asyncio.Future[Appended]", errors: type[Exception] | tuple[type[Exception], ...]) -> bool:
+def _is_refused(future: "asyncio.Future[Any]", errors: type[Exception] | tuple[type[Exception], ...]) -> bool:
     return future.cancelled() or isinstance(future.exception(), errors)

@@ -31,12 +31,14 @@ from bmq.roles.owner import (
     NEXT,
     OF_LANE,
     Appended,
+    AppendedAlike,
     Caller,
     EpochEnd,
     HandedOver,
     OffsetForTime,
     PartitionStatus,
     Position,
+    Proved,
     TailAnswer,
     TailRequest,
     TailRoom,
@@ -144,6 +146,70 @@ class Broker:
             future.set_exception(error)
         return future
 
+    def append_alike(
+        self, tp: TopicPartition, batches: Sequence[Proved], *, produce_version: int
+    ) -> "tuple[int, asyncio.Future[AppendedAlike]] | None":
+        """Appends those from the first on that nothing is against and of which nothing is known yet, at once; None
+        where that is none. What is against the next one `append` finds, and tells.
+        """
+        base_offsets: list[int] = []
+        now_ms, append_time_ms = self._clock.now_ms(), -1
+        try:
+            partition = self._ownership.appending(tp)
+            if partition is None:
+                return None
+            if partition.config.log_append_time:
+                append_time_ms = now_ms
+            for records, header, is_whole in batches:
+                if header is None or header.producer_id >= LANE_TURN_IDS:
+                    break
+                if base_offsets and not self._commit.goes_on(partition):
+                    break  # the others may become durable, or not, without these
+                if not is_whole:
+                    check_crc(records, header)
+                validate(header, partition.config, now_ms=now_ms, produce_version=produce_version)
+                if header.producer_id >= 0 and not self._is_next(partition, header):
+                    break
+                self._commit.check_room()
+                base_offsets.append(self._place(partition, records, header, now_ms, append_time_ms))
+        except BmqError:
+            pass
+        except Exception:
+            if not base_offsets:  # a bug, which the next one meets again: what was taken is answered
+                raise
+        if not base_offsets:
+            return None
+        assert partition is not None
+        future: asyncio.Future[AppendedAlike] = self._loop.create_future()
+        answer = AppendedAlike(base_offsets, append_time_ms, partition.log_start)
+        self._commit.when_durable(partition, future, answer)
+        return len(base_offsets), future
+
+    @staticmethod
+    def _is_next(partition: Partition, header: BatchHeader) -> bool:
+        """Whether a producer's batch is one that was not there yet, and nothing has to be asked about it."""
+        live = partition.live
+        return (header.base_sequence <= 0 or header.producer_id in live) and live.check(header) is None
+
+    def _place(
+        self, partition: Partition, records: Buffer, header: BatchHeader, now_ms: int, append_time_ms: int
+    ) -> Offset:
+        """Puts a batch behind all that the partition has; `append_time_ms` is -1 where its time is its producer's."""
+        if append_time_ms < 0:
+            batch = patched(records, header, base_offset=partition.next_offset, leader_epoch=partition.leader_epoch)
+        else:
+            batch = patched(
+                records,
+                header,
+                base_offset=partition.next_offset,
+                leader_epoch=partition.leader_epoch,
+                log_append_time_ms=append_time_ms,
+            )
+            header = header._replace(
+                max_timestamp_ms=append_time_ms, attributes=header.attributes | LOG_APPEND_TIME_BIT
+            )
+        return self._commit.append(partition, batch, header, now_ms=now_ms)
+
     def _append(
         self, partition: Partition, records: Buffer, produce_version: int, future: "asyncio.Future[Appended]"
     ) -> None:
@@ -184,16 +250,7 @@ class Broker:
                 self._beginnings.asked(partition.tp, header, now_s=self._loop.time())
             future.set_result(Appended(base_offset=NEXT, log_append_time_ms=-1, log_start=partition.log_start))
             return
-        batch = patched(
-            records,
-            header,
-            base_offset=partition.next_offset,
-            leader_epoch=partition.leader_epoch,
-            log_append_time_ms=None if append_time_ms < 0 else append_time_ms,
-        )
-        if append_time_ms >= 0:
-            header = header._replace(max_timestamp_ms=now_ms, attributes=header.attributes | LOG_APPEND_TIME_BIT)
-        base_offset = self._commit.append(partition, batch, header, now_ms=now_ms)
+        base_offset = self._place(partition, records, header, now_ms, append_time_ms)
         answer = Appended(base_offset=base_offset, log_append_time_ms=append_time_ms, log_start=partition.log_start)
         self._commit.when_durable(partition, future, answer)
 

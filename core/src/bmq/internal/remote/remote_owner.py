@@ -58,6 +58,7 @@ from bmq.roles.owner import (
     OffsetForTime,
     PartitionStatus,
     Position,
+    Proved,
     TailAnswer,
     TailRequest,
     TailRoom,
@@ -118,6 +119,9 @@ class RemoteOwner:
             AppendCall(tp.topic_id, tp.partition, produce_version, client.refusal_heard, _address(party))
         )
         return client.submit(Api.APPEND, header, partial(self._appended, tp), attachments=(records,), key=tp)
+
+    def append_alike(self, tp: TopicPartition, batches: Sequence[Proved], *, produce_version: int) -> None:
+        """None: each of them is a call of its own."""
 
     def _appended(self, tp: TopicPartition, frame: Frame) -> Appended:
         done = decode_appended(frame)

@@ -157,6 +157,10 @@ class GroupCommit:
         self._schedule()
         return base_offset
 
+    def goes_on(self, partition: Partition) -> bool:
+        """Whether what the partition appends next comes into the WAL object that has its last batch."""
+        return partition.appended_slot is self._group_with_room().slot
+
     def carry(self, partition: Partition) -> int:
         """Puts the next part of what is carried of the tail into the buffer once more; returns how many bytes, 0 where
         nothing is left.
