@@ -25,13 +25,13 @@ def of_producer(sequence: int) -> bytes:
 
 
 async def produced(node: Node, client_id: str, *batches: bytes) -> list[tuple[ErrorCode, int]]:
-    """(code, offset) of each, all sent in one write."""
+    """(code, offset) of each, all sent in one write, by requests that are not alike: those would go on as one."""
     assert node.proxy is not None
     client = await AsyncBareClient.connect("127.0.0.1", node.proxy.port)
     client.client_id = client_id
-    for batch in batches:
+    for number, batch in enumerate(batches):
         topics = [{"name": "orders", "partition_data": [{"index": 0, "records": batch}]}]
-        request = {"transactional_id": None, "acks": -1, "timeout_ms": 5_000, "topic_data": topics}
+        request = {"transactional_id": None, "acks": -1, "timeout_ms": 5_000 + number, "topic_data": topics}
         client.send(ApiKey.PRODUCE, VERSION, request)
     found = []
     for _ in batches:

@@ -21,10 +21,12 @@ from bmq.roles.controller import ConfigChange, ConfigResource, NewTopic, Reassig
 from bmq.roles.lane_turns import LaneLease, NextTurn, Unconsumed
 from bmq.roles.owner import (
     Appended,
+    AppendedAlike,
     Caller,
     EpochEnd,
     OffsetForTime,
     PartitionStatus,
+    Proved,
     TailAnswer,
     TailRequest,
     TailRoom,
@@ -251,6 +253,8 @@ class MemoryOwner:
     def __init__(self) -> None:
         self.logs: dict[TopicPartition, MemoryLog] = {}
         self.hold = False
+        self.alike_max = 0
+        """So many batches that come together are taken together."""
         self.held: list[Callable[[], None]] = []
         self.refuse: list[BmqError] = []
         self.appended: list[tuple[TopicPartition, int]] = []
@@ -299,6 +303,25 @@ class MemoryOwner:
         else:
             finish()
         return future
+
+    def append_alike(
+        self, tp: TopicPartition, batches: Sequence[Proved], *, produce_version: int
+    ) -> "tuple[int, asyncio.Future[AppendedAlike]] | None":
+        """Takes as many as `alike_max` says, where nothing is refused."""
+        taken = batches[: self.alike_max]
+        if self.refuse or not taken or any(one.header is None for one in taken):
+            return None
+        singles = [self.append(tp, one.records, produce_version=produce_version) for one in taken]
+        future: asyncio.Future[AppendedAlike] = asyncio.get_running_loop().create_future()
+
+        def finish(_: object) -> None:
+            if all(one.done() for one in singles) and not future.done():
+                found = [one.result() for one in singles]
+                future.set_result(AppendedAlike([one.base_offset for one in found], -1, found[-1].log_start))
+
+        for one in singles:
+            one.add_done_callback(finish)
+        return len(taken), future
 
     def let_go(self, count: int = 1) -> None:
         for _ in range(count):

@@ -18,7 +18,7 @@ from bmq_proxy.under_way import LOOKED_AT_MAX, UnderWay
 MOST = 10
 OF_ONE = MOST // 2
 """What one address has of them: as many as are free beside it."""
-SETTINGS = ProxySettings(limits=Limits(produce_requests_max=MOST))
+SETTINGS = ProxySettings(limits=Limits(produce_requests_max=MOST, alike_requests_max=1))
 
 
 def test_clients_that_ask_and_go_while_the_store_is_slow_have_no_more_under_way() -> None:

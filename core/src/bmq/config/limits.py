@@ -297,6 +297,13 @@ class Limits:
         "behind it.",
         maximum=20_000,
     )
+    alike_requests_max: int = _limit(
+        32,
+        "Produce requests of one connection that go on as one, where they came together and differ in what they write "
+        "alone: up to 32 KiB of them.",
+        beyond="The others go on as the next one.",
+        maximum=1_000,
+    )
     produce_requests_max: int = _limit(
         20_000,
         "Produce requests under way, all connections together, some 6 KiB each: those without an outcome yet, also "

@@ -13,10 +13,9 @@ queues are bounded with it. A batch that is still being proved (bmq_proxy.proofs
 import asyncio
 from bisect import insort
 from collections import Counter, deque
-from collections.abc import Callable, Hashable
+from collections.abc import Callable, Hashable, Sequence
 from functools import partial
-from itertools import count
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from typing_extensions import Buffer
 
@@ -33,7 +32,7 @@ from bmq.errors import (
 from bmq.metadata.image import Image
 from bmq.metadata.shared_map import differences
 from bmq.roles.controller import Metadata
-from bmq.roles.owner import Appended, Owner
+from bmq.roles.owner import Appended, AppendedAlike, Owner, Proved
 from bmq.roles.unheard import refused_unheard
 from bmq.values import TopicId, TopicPartition
 from bmq.wire.batch_headers import read_header
@@ -72,7 +71,7 @@ class _Queue:
         self.refused = refused
         self.owner: Owner | None = None
         """Who has what was sent."""
-        self.in_flight: list[Append] = []
+        self.in_flight: list[Append | Taken] = []
         """Not answered yet, in order of arrival."""
         self.unproved: deque[Append] = deque()
         """Not sent yet, in order of arrival: the first one is still being proved."""
@@ -143,8 +142,58 @@ class Append:
         self.future: asyncio.Future[Appended]
         """The owner's, once it was sent."""
 
+    @property
+    def last_number(self) -> int:
+        """Its own."""
+        return self.number
+
     def __lt__(self, other: "Append") -> bool:
         return self.number < other.number
+
+
+class Taken:
+    """Batches of one producer that their owner took at once. `told` is called in the end: with where they are, or with
+    what each of them has become by itself.
+    """
+
+    __slots__ = (
+        "address",
+        "batches",
+        "future",
+        "give_up_at",
+        "number",
+        "produce_version",
+        "queue",
+        "told",
+        "tp",
+    )
+
+    def __init__(
+        self,
+        number: int,
+        queue: _Queue,
+        tp: TopicPartition,
+        batches: Sequence[Proved],
+        *,
+        produce_version: int,
+        give_up_at: float,
+        future: asyncio.Future[AppendedAlike],
+        address: Hashable,
+    ) -> None:
+        self.number = number
+        self.queue = queue
+        self.tp = tp
+        self.batches = batches
+        self.produce_version = produce_version
+        self.give_up_at = give_up_at
+        self.future = future
+        self.address = address
+        self.told: Callable[[AppendedAlike | Sequence[Append]], None]
+
+    @property
+    def last_number(self) -> int:
+        """The number of its last batch."""
+        return self.number + len(self.batches) - 1
 
 
 class Appends:
@@ -154,7 +203,8 @@ class Appends:
         self._owner_for = owner_for
         self._metadata = metadata
         self._loop = asyncio.get_running_loop()  # kept: asking for it is a system call
-        self._numbers = count()
+        self._number = 0
+        """The next batch's."""
         self._queues: dict[tuple[Origin | None, Named], _Queue] = {}
         """Those that have something on its way or waiting."""
         self._by_topic: dict[TopicId, dict[_Queue, None]] = {}
@@ -188,17 +238,17 @@ class Appends:
         queue = self._queues.get(key)
         if queue is None:
             queue = self._queues[key] = _Queue(key, self.refused, address)
-        done = self._loop.create_future()
         append = Append(
-            next(self._numbers),
+            self._number,
             queue,
             tp,
             records,
             produce_version=produce_version,
             give_up_at=give_up_at,
-            done=done,
+            done=self._loop.create_future(),
             address=address,
         )
+        self._number += 1
         if proof is not None:
             append.proof = proof
             queue.unproved.append(append)
@@ -211,10 +261,58 @@ class Appends:
                 self._forget_if_empty(queue)
         return append
 
-    def give_up(self, append: Append) -> None:
+    def submit_alike(
+        self,
+        tp: TopicPartition,
+        batches: Sequence[Proved],
+        *,
+        produce_version: int,
+        give_up_at: float,
+        origin: Origin | None = None,
+        address: Hashable = "",
+        named: Named | None = None,
+    ) -> Taken | None:
+        """Sends as many of one producer's batches, from the first on, as their owner takes at once; whoever gets them
+        says who is `told`. None: there are none such, or the first may not be sent now; `submit` it.
+        """
+        key = origin, tp if named is None else named
+        queue = self._queues.get(key)
+        if queue is not None and (queue.waiting or queue.unproved or queue.given_up):
+            return None
+        try:
+            if self._metadata.image.partition(tp) is None:
+                return None
+            owner = self._owner_for(tp)
+            if queue is not None and queue.in_flight and self._is_held_up(queue, tp, owner):
+                return None
+            found = owner.append_alike(tp, batches, produce_version=produce_version)
+        except Exception:  # noqa: BLE001 - what it is, a bug, too, the one that is submitted meets, and tells
+            return None
+        if found is None:
+            return None
+        count, future = found
+        if queue is None:
+            queue = self._queues[key] = _Queue(key, self.refused, address)
+        taken = Taken(
+            self._number,
+            queue,
+            tp,
+            batches[:count],
+            produce_version=produce_version,
+            give_up_at=give_up_at,
+            future=future,
+            address=address,
+        )
+        self._number += count
+        queue.owner = owner
+        queue.in_flight.append(taken)
+        future.add_done_callback(partial(self._answered_alike, taken))
+        return taken
+
+    def give_up(self, append: Append | Taken) -> None:
         """Does not send it again. What is with its owner already stays there, and `done` still tells how it ends."""
         queue = append.queue
-        if append in queue.unproved:
+        if isinstance(append, Append) and append in queue.unproved:
             append.give_up_at = float("-inf")
             queue.unproved.remove(append)
             _cancel(append)
@@ -224,9 +322,11 @@ class Appends:
         else:
             self.give_up_waiting(append)
 
-    def give_up_waiting(self, append: Append) -> None:
+    def give_up_waiting(self, append: Append | Taken) -> None:
         """As `give_up`, but what is still being proved is sent once it is, to be taken by its owner then or never."""
         append.give_up_at = float("-inf")
+        if isinstance(append, Taken):
+            return
         queue = append.queue
         if append in queue.waiting:
             queue.waiting.remove(append)
@@ -307,14 +407,7 @@ class Appends:
             if self._metadata.image.partition(append.tp) is None:
                 raise UnknownTopic(f"partition {append.tp} does not exist (any more)")
             owner = self._owner_for(append.tp)
-            if queue.in_flight and (
-                owner is not queue.owner
-                or queue.in_flight[0].tp != append.tp
-                or refused_unheard(queue.in_flight, BmqError)
-            ):
-                # What is with the old owner, or went to the topic that had this name, may still be refused: nobody must
-                # have this before that. And what is refused already goes again before this; `_answered` will hear of
-                # it.
+            if queue.in_flight and self._is_held_up(queue, append.tp, owner):
                 self._wait(queue, append)
                 return
             future = owner.append(
@@ -335,15 +428,42 @@ class Appends:
             queue.in_flight.append(append)
             future.add_done_callback(partial(self._answered, append))
 
+    @staticmethod
+    def _is_held_up(queue: _Queue, tp: TopicPartition, owner: Owner) -> bool:
+        """Whether something that is on its way may still be refused. What is with the old owner, or went to the topic
+        that had this name, may: nobody must have anything new before that. And what is refused already goes again
+        before it; `_answered` will hear of it.
+        """
+        return owner is not queue.owner or queue.in_flight[0].tp != tp or refused_unheard(queue.in_flight, BmqError)
+
     def _answered(self, append: Append, future: asyncio.Future[Appended]) -> None:
         queue = append.queue
         queue.in_flight.remove(append)
         self._settled(append, future)
+        self._heard(queue)
+
+    def _answered_alike(self, taken: Taken, future: asyncio.Future[AppendedAlike]) -> None:
+        queue = taken.queue
+        queue.in_flight.remove(taken)
+        try:
+            if future.cancelled() or future.exception() is not None:
+                ones = self._apart(taken)
+                taken.told(ones)
+                for one in ones:
+                    self._settled(one, future)
+            else:
+                queue.delay_s = RETRY_FIRST_S
+                taken.told(future.result())
+        finally:
+            self._heard(queue)
+
+    def _heard(self, queue: _Queue) -> None:
+        """Something that was on its way has been answered."""
         if queue.given_up:
             _forget_given_up(queue)
         self._go_on(queue)
 
-    def _settled(self, append: Append, future: asyncio.Future[Appended]) -> None:
+    def _settled(self, append: Append, future: "asyncio.Future[Any]") -> None:
         if future.cancelled():
             self._failed(append, UnknownOutcome(f"{append.tp}: the owner gave the batch up half-way"))
             return
@@ -375,6 +495,22 @@ class Appends:
             delay_s = max(queue.delay_s, self._timers[queue.address] / RETRIES_PER_S)
             queue.timer = self._loop.call_later(delay_s, self._time_to_send, queue)
             queue.delay_s = min(2 * queue.delay_s, RETRY_MAX_S)
+
+    def _apart(self, taken: Taken) -> list[Append]:
+        """Its batches, one by one."""
+        return [
+            Append(
+                taken.number + at,
+                taken.queue,
+                taken.tp,
+                batch.records,
+                produce_version=taken.produce_version,
+                give_up_at=taken.give_up_at,
+                done=self._loop.create_future(),
+                address=taken.address,
+            )
+            for at, batch in enumerate(taken.batches)
+        ]
 
     def _timer_over(self, queue: _Queue) -> None:
         queue.timer = None
@@ -455,7 +591,7 @@ def _give_up_followers(append: Append) -> None:
             queue.given_up = {}
         before = queue.given_up.get(producer_id)
         number = append.number if before is None else min(append.number, before.number)
-        queue.given_up[producer_id] = _GivenUp(number, queue.in_flight[-1].number)
+        queue.given_up[producer_id] = _GivenUp(number, queue.in_flight[-1].last_number)
         if len(queue.given_up) > GIVEN_UP_MAX:
             del queue.given_up[next(iter(queue.given_up))]
     if queue.waiting or queue.unproved:

@@ -10,6 +10,8 @@ from typing_extensions import Buffer
 
 from bmq.fairness.fair_shares import Admitted, Share
 from bmq.naming.listeners import DEFAULT_LISTENER
+from bmq.wire.produce import ProduceRequest
+from bmq.wire.produce_forms import ProduceForm
 from bmq_proxy.origins import Origin
 
 
@@ -41,6 +43,12 @@ class Lease:
         """One more holder."""
         self._holders += 1
 
+    def grow(self, size_bytes: int) -> None:
+        """Another frame that is given back with this one."""
+        assert self._is_held
+        self.size_bytes += size_bytes
+        self._budget.hold(size_bytes)
+
     def let_go(self) -> None:
         """One holder less."""
         self._holders -= 1
@@ -55,10 +63,30 @@ class Lease:
             self._budget.release(self.size_bytes)
 
 
+class Alike:
+    """Produce requests of one connection, in their order, that differ in their correlation ids and batches alone."""
+
+    __slots__ = ("batches", "correlation_ids", "form", "request", "unanswered")
+
+    def __init__(self, form: ProduceForm, request: ProduceRequest, correlation_id: int, records: memoryview) -> None:
+        self.form = form
+        self.request = request
+        """The first of them."""
+        self.correlation_ids = [correlation_id]
+        self.batches = [records]
+        self.unanswered = 1
+
+    def add(self, correlation_id: int, records: memoryview) -> None:
+        """The next one."""
+        self.correlation_ids.append(correlation_id)
+        self.batches.append(records)
+        self.unanswered += 1
+
+
 @dataclass(slots=True, kw_only=True)
 class Call:
-    """A request, as handlers see it. `arrived` is the loop's time; `client_host` is written as Kafka does, with a slash
-    before it.
+    """A request, as handlers see it, or several Produce requests that are alike. `arrived` is the loop's time;
+    `client_host` is written as Kafka does, with a slash before it.
     """
 
     api_key: int
@@ -95,6 +123,13 @@ class Call:
     """Its client has: nobody is there to be answered."""
     let_go: Callable[[], None] | None = None
     """Called once its answer is encoded and counted, or there will be none."""
+    alike: Alike | None = None
+    """What Produce requests with one batch write; None: it is one request, which its handler reads."""
+
+    @property
+    def requests(self) -> int:
+        """How many requests it is, and has to be answered by."""
+        return 1 if self.alike is None else len(self.alike.correlation_ids)
 
     @property
     def request_id(self) -> str:
@@ -105,7 +140,7 @@ class Call:
 @dataclass(slots=True, kw_only=True)
 class Answer:
     """A response body as buffers that are sent one after the other; `parts` None: nothing is sent (acks=0), or the
-    connection closed.
+    connection closed, or there are `frames`.
 
     `flushed` is called once, when the client's socket took it all or the connection is gone.
     """
@@ -115,6 +150,14 @@ class Answer:
     error: str = "none"
     close: bool = False
     flushed: Callable[[], None] | None = None
+    frames: Buffer = b""
+    """Instead of parts: whole frames, the answers to requests that are alike."""
+    requests: int = 1
+    """How many requests it answers; those of a `rest` do not count."""
+    rest: "asyncio.Future[Answer] | None" = None
+    """What answers those of several requests that this does not; None: none are left."""
+    failed: Sequence[str] = ()
+    """The errors of those that failed, where it answers several requests."""
 
 
 Pending = Answer | asyncio.Future[Answer]

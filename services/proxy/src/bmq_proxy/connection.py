@@ -1,4 +1,5 @@
-"""One client's connection: frames in, answers out, in order. Knows nothing of what the requests mean.
+"""One client's connection: frames in, answers out, in order. Knows nothing of what the requests mean, but that Produce
+requests which differ in what they write alone go on as one.
 
 Produce requests may overlap earlier ones of the same connection (submitted strictly in arrival order); any other
 request starts only when everything before it is answered, which is what Kafka's clients rely on. Reading stops while
@@ -15,12 +16,13 @@ from typing import Protocol, cast
 from typing_extensions import Buffer
 
 from bmq.errors import WireError
-from bmq.fairness.fair_shares import Share
+from bmq.fairness.fair_shares import SMALL_BYTES, Share
 from bmq.naming.listeners import DEFAULT_LISTENER
-from bmq.wire.apis import SERVED
-from bmq.wire.frames import encode_response_frame, parse_request_header
+from bmq.wire.apis import SERVED, ApiKey
+from bmq.wire.frames import RequestHeader, encode_response_frame, parse_request_header
+from bmq.wire.produce_forms import ProduceForm, form_of
 from bmq_proxy.arriving import ArrivingMemory
-from bmq_proxy.calls import Answer, Call, Lease, Pending
+from bmq_proxy.calls import Alike, Answer, Call, Lease, Pending
 from bmq_proxy.fair_memory import FairMemory
 from bmq_proxy.intake import Intake
 
@@ -28,10 +30,16 @@ WAITING_BYTES_MAX = 1 << 20
 """Bytes of requests that wait their turn above which a connection is not read on."""
 
 
+ALIKE_BYTES_MAX = SMALL_BYTES
+"""Requests that are alike go on as one up to so many bytes: as what a modest client's single one may have."""
+
+
 class Service(Protocol):
     """What a connection needs of the process around it."""
 
     requests_in_flight_max: int
+    alike_requests_max: int
+    """So many that are alike go on as one."""
     request_memory: FairMemory
     arriving: ArrivingMemory
 
@@ -70,7 +78,7 @@ class Service(Protocol):
         """Starts a request that was admitted. Raises WireError."""
 
     def ended(self, call: Call, answer: Answer | None) -> None:
-        """It was answered, or (None) it failed."""
+        """It was answered, but for what an answer leaves to its rest, or (None) it failed."""
 
 
 OUTGOING_PARTS_MAX = 16
@@ -78,7 +86,7 @@ OUTGOING_PARTS_MAX = 16
 
 
 class _Exchange:
-    """A request and its answer. `pending` None: it waits its turn."""
+    """A request, or several that are alike, and what answers it. `pending` None: it waits its turn."""
 
     __slots__ = ("body", "call", "pending")
 
@@ -103,6 +111,7 @@ class Connection(asyncio.BufferedProtocol):
         "_closing",
         "_exchanges",
         "_finishing",
+        "_form",
         "_intake",
         "_is_held_back",
         "_listener",
@@ -110,6 +119,7 @@ class Connection(asyncio.BufferedProtocol):
         "_muted_until",
         "_outgoing",
         "_peer",
+        "_requests",
         "_service",
         "_started",
         "_transport",
@@ -133,7 +143,11 @@ class Connection(asyncio.BufferedProtocol):
         self._transport: asyncio.Transport | None = None
         # Made by the first request: most connections of a large fleet are idle.
         self._exchanges: deque[_Exchange] | None = None
+        self._form: ProduceForm | None = None
+        """That of its last Produce request, where that had one batch."""
         self._started = 0
+        self._requests = 0
+        """In all exchanges."""
         self._waiting_bytes = 0
         self._write_paused = False
         self._closing = False
@@ -304,13 +318,66 @@ class Connection(asyncio.BufferedProtocol):
         return True
 
     def _arrived(self, frame: memoryview) -> None:
-        header = parse_request_header(frame)
         size_bytes = frame.nbytes
-        call = Call(
-            api_key=header.api_key,
-            version=header.api_version,
-            correlation_id=header.correlation_id,
-            client_id=header.client_id or "",
+        form = self._form
+        found = None if form is None else form.batch_of(frame)
+        if form is not None and found is not None:
+            if self._joins(form, size_bytes, *found):
+                return
+            correlation_id, records = found
+            call = self._call(ApiKey.PRODUCE, form.version, correlation_id, form.client_id, size_bytes)
+            call.alike = Alike(form, form.request_for(records), correlation_id, records)
+            exchange = _Exchange(call, records)
+        else:
+            header = parse_request_header(frame)
+            call = self._call(
+                header.api_key, header.api_version, header.correlation_id, header.client_id or "", size_bytes
+            )
+            if header.api_key == ApiKey.PRODUCE:
+                call.alike = self._first_alike(frame, header)
+            exchange = _Exchange(call, frame[header.body_position :])
+        if self._exchanges is None:
+            self._exchanges = deque()
+        self._exchanges.append(exchange)
+        self._requests += 1
+        self._waiting_bytes += size_bytes
+
+    def _first_alike(self, frame: memoryview, header: RequestHeader) -> Alike | None:
+        """A Produce request that is of another form than the one before it; None: it has not one batch."""
+        taken = form_of(frame, header)
+        if taken is None:
+            self._form = None
+            return None
+        self._form, request = taken
+        records = request.topics[0].partitions[0][1]
+        assert records is not None
+        return Alike(self._form, request, header.correlation_id, records)
+
+    def _joins(self, form: ProduceForm, size_bytes: int, correlation_id: int, records: memoryview) -> bool:
+        """Whether a request goes on with the one before it, which has not begun."""
+        if not self._exchanges or self._started == len(self._exchanges):
+            return False
+        call = self._exchanges[-1].call
+        alike = call.alike
+        if (
+            alike is None
+            or alike.form is not form
+            or len(alike.batches) >= self._service.alike_requests_max
+            or call.lease.size_bytes + size_bytes > ALIKE_BYTES_MAX
+        ):
+            return False
+        alike.add(correlation_id, records)
+        call.lease.grow(size_bytes)
+        self._requests += 1
+        self._waiting_bytes += size_bytes
+        return True
+
+    def _call(self, api_key: int, version: int, correlation_id: int, client_id: str, size_bytes: int) -> Call:
+        return Call(
+            api_key=api_key,
+            version=version,
+            correlation_id=correlation_id,
+            client_id=client_id,
             client_host=self._client_host,
             lease=Lease(self._intake.memory, size_bytes),
             arrived=self.active_at,
@@ -318,10 +385,6 @@ class Connection(asyncio.BufferedProtocol):
             origin=self,
             connection=self.number,
         )
-        if self._exchanges is None:
-            self._exchanges = deque()
-        self._exchanges.append(_Exchange(call, frame[header.body_position :]))
-        self._waiting_bytes += size_bytes
 
     def _advance(self) -> None:
         """Sends what may be sent, starts what may start."""
@@ -329,14 +392,20 @@ class Connection(asyncio.BufferedProtocol):
         while exchanges and not self._closing and not self._write_paused:
             front = exchanges[0]
             if self._started and front.done:
-                exchanges.popleft()
-                self._started -= 1
                 self._send(front)
+                if front.pending is None:
+                    exchanges.popleft()
+                    self._started -= 1
+                    self._requests -= front.call.requests
             elif not self._finishing and self._started < len(exchanges) and self._may_start(exchanges[self._started]):
                 self._start(exchanges[self._started])
             else:
                 break
-            if self._intake.has_more and self._started == len(exchanges) < self._service.requests_in_flight_max:
+            if (
+                self._intake.has_more
+                and self._started == len(exchanges)
+                and self._requests < self._service.requests_in_flight_max
+            ):
                 self._take_more()
         self._write_out()
         if self._finishing and not self.is_answering:
@@ -409,20 +478,25 @@ class Connection(asyncio.BufferedProtocol):
 
     def _send(self, exchange: _Exchange) -> None:
         answer = self._take(exchange)
+        if answer is not None and answer.rest is not None:
+            answer.rest.add_done_callback(self._answered)
         if exchange.call.throttle_ms:
             self._mute(exchange.call.throttle_ms)
         if answer is None:
             self.close()
             return
-        if answer.parts is None:
+        if answer.frames:
+            self._outgoing.append(answer.frames)
+        elif answer.parts is None:
             if answer.flushed is not None:
                 answer.flushed()
             if answer.close:
                 self.close()
             return
-        call = exchange.call
-        header_version = SERVED[call.api_key].response_header_version(call.version)
-        self._outgoing.extend(encode_response_frame(header_version, call.correlation_id, answer.parts))
+        else:
+            call = exchange.call
+            header_version = SERVED[call.api_key].response_header_version(call.version)
+            self._outgoing.extend(encode_response_frame(header_version, call.correlation_id, answer.parts))
         if answer.flushed is None:
             if len(self._outgoing) >= OUTGOING_PARTS_MAX:
                 self._write_out()
@@ -438,9 +512,10 @@ class Connection(asyncio.BufferedProtocol):
             self._transport.writelines(cast("list[memoryview]", outgoing))
 
     def _take(self, exchange: _Exchange) -> Answer | None:
-        """The answer of a finished exchange; None where there is none and the connection has to end."""
-        exchange.call.lease.let_go()
-        pending = exchange.pending
+        """The answer of a finished exchange; None where there is none and the connection has to end. From now on its
+        rest is waited for, or (None) nothing.
+        """
+        pending, exchange.pending = exchange.pending, None
         answer: Answer | None = None
         if isinstance(pending, Answer):
             answer = pending
@@ -452,6 +527,10 @@ class Connection(asyncio.BufferedProtocol):
                 self._service.broken(self._peer, str(error))
             else:
                 self._service.failed(exchange.call, error)
+        if answer is not None and answer.rest is not None:
+            exchange.pending = answer.rest
+        else:
+            exchange.call.lease.let_go()
         self._service.ended(exchange.call, answer)
         return answer
 
@@ -459,6 +538,9 @@ class Connection(asyncio.BufferedProtocol):
         answer = self._take(exchange)
         if answer is not None and answer.flushed is not None:
             answer.flushed()
+        if answer is not None and answer.rest is not None:
+            self._carried_through += 1
+            answer.rest.add_done_callback(partial(self._discard_later, exchange))
 
     def _discard_later(self, exchange: _Exchange, _: asyncio.Future[Answer]) -> None:
         self._discard(exchange)
@@ -483,6 +565,6 @@ class Connection(asyncio.BufferedProtocol):
             wanted=not self._write_paused
             and (not self._muted_until or self._intake.is_within_frame)
             and not self._intake.has_more
-            and len(self._exchanges or ()) < self._service.requests_in_flight_max
+            and self._requests < self._service.requests_in_flight_max
             and self._waiting_bytes <= (0 if self._is_held_back else WAITING_BYTES_MAX)
         )

@@ -90,7 +90,10 @@ class Endpoint:
         """`routes` are the base's. `modest`: who is to be protected from those who write much, is counted here.
         `answers`: those without records.
         """
-        self.requests_in_flight_max = settings.requests_in_flight_max
+        self.requests_in_flight_max, self.alike_requests_max = (
+            settings.requests_in_flight_max,
+            settings.limits.alike_requests_max,
+        )
         self.request_memory = request_memory
         self.arriving = ArrivingMemory(
             max(1, request_memory.limit_bytes // ARRIVING_SHARE),
@@ -277,7 +280,7 @@ class Endpoint:
         decode.
         """
         began_s = self._loop.time()
-        self._requests_left -= 1 if call.api_key in _LIGHT else OTHERS_COST
+        self._requests_left -= call.requests if call.api_key in _LIGHT else OTHERS_COST
         if call.api_key != ApiKey.PRODUCE and (
             call.lease.size_bytes <= self._inline_bytes_max or call.api_key in self._on_loop
         ):
@@ -295,7 +298,7 @@ class Endpoint:
                 # What it waits for may have it counted anew: what is given back is what was taken.
                 self._producing.began(call.client_host, partitions=call.partitions)
                 pending.add_done_callback(partial(self._over_later, call, began_s, call.partitions))
-        self.in_flight += 1
+        self.in_flight += call.requests
         return pending
 
     def _take_turns(self) -> None:
@@ -352,7 +355,11 @@ class Endpoint:
                 share, call.lease.size_bytes, call.admitted, took_s=None if began_s is None else now - began_s, now=now
             )
 
-    def _over_later(self, call: Call, began_s: float, partitions: int, _: "asyncio.Future[Answer]") -> None:
+    def _over_later(self, call: Call, began_s: float, partitions: int, pending: "asyncio.Future[Answer]") -> None:
+        """Whatever becomes of the client: it is over once nothing of it is left to be answered."""
+        if not pending.cancelled() and pending.exception() is None and (rest := pending.result().rest) is not None:
+            rest.add_done_callback(partial(self._over_later, call, began_s, partitions))
+            return
         self._producing.over(call.client_host, partitions=partitions)
         self._over(call, began_s)
         if self._producing.is_waited_for:
@@ -370,28 +377,46 @@ class Endpoint:
         self._loop.call_soon(self._go_on_producing)
 
     def ended(self, call: Call, answer: Answer | None) -> None:
-        """Counts an answer."""
-        self.in_flight -= 1
-        outcome = call.api_key, "closed" if answer is None else answer.error
-        counter = self._counted.get(outcome)
-        if counter is None:
-            counter = self._counted[outcome] = metrics.REQUESTS.labels(SERVED[call.api_key].name, outcome[1])
+        """Counts an answer, which may be that to several requests, or to some of those."""
+        is_over = answer is None or answer.rest is None
+        error = "closed" if answer is None else answer.error
+        if call.alike is None:
+            requests = 1
+            self._count(call.api_key, error, 1)
+        elif answer is None:
+            requests = call.alike.unanswered
+            self._count(call.api_key, error, requests)
+        else:
+            requests = call.alike.unanswered if is_over else answer.requests
+            self._count(call.api_key, "none", requests - len(answer.failed))
+            for one in answer.failed:
+                self._count(call.api_key, one, 1)
+        if call.alike is not None:
+            call.alike.unanswered -= requests
+        self.in_flight -= requests
         sums = self._sums
-        if not sums:  # what is counted in one turn of the loop is told once: hundreds may be answered in it
-            self._loop.call_soon(self._tell_counters)
-        sums[counter] = sums.get(counter, 0) + 1
         bytes_in, bytes_out = call.bytes_in or self._bytes_in, call.bytes_out or self._bytes_out
-        sums[bytes_in] = sums.get(bytes_in, 0) + call.lease.size_bytes
+        if is_over:
+            sums[bytes_in] = sums.get(bytes_in, 0) + call.lease.size_bytes
         if answer is not None:
             sums[bytes_out] = sums.get(bytes_out, 0) + answer.size_bytes
 
         took_s = self._loop.time() - call.arrived
         if self._tracer is not None and call.api_key in TRACED:
-            self._trace(self._tracer, call, answer, outcome[1], took_s)
+            self._trace(self._tracer, call, answer, error, took_s)
         if took_s >= self._slow_s and call.api_key not in WAITS_LONG:
-            self._tell("request was slow", call, outcome[1], took_s)
-        elif outcome[1] in FAILURES:
-            self._tell("request was answered with an error", call, outcome[1], took_s)
+            self._tell("request was slow", call, error, took_s)
+        elif error in FAILURES:
+            self._tell("request was answered with an error", call, error, took_s)
+
+    def _count(self, api_key: int, error: str, requests: int) -> None:
+        counter = self._counted.get((api_key, error))
+        if counter is None:
+            counter = self._counted[api_key, error] = metrics.REQUESTS.labels(SERVED[api_key].name, error)
+        sums = self._sums
+        if not sums:  # what is counted in one turn of the loop is told once: hundreds may be answered in it
+            self._loop.call_soon(self._tell_counters)
+        sums[counter] = sums.get(counter, 0) + requests
 
     def _tell_counters(self) -> None:
         sums, self._sums = self._sums, {}

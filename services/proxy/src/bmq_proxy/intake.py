@@ -10,7 +10,7 @@ from bmq_proxy.arriving import ArrivingMemory
 from bmq_proxy.calls import Lease
 from bmq_proxy.fair_memory import FairMemory
 
-SPLIT_AT_ONCE = 16
+SPLIT_AT_ONCE = 32
 """Frames that are taken at a time out of what was read: the next ones when these have begun. One, where nothing more
 begins in this turn of the loop: all that thousands of connections bring would be taken in before it ends."""
 

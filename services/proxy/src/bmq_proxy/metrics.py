@@ -1,11 +1,22 @@
 """The proxy's metrics. Names start with `bmq_proxy_`; sizes in bytes, times in seconds, as Prometheus has it."""
 
 import contextlib
+from bisect import bisect_left
 from collections.abc import Callable
 
 from prometheus_client import Counter, Gauge, Histogram
 
 _LATENCY_BUCKETS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30)
+
+
+class HistogramOfMany(Histogram):
+    """One that is told of several alike at once: of each by itself takes longer than all else that is done for it."""
+
+    def observe_many(self, amount: float, times: int) -> None:
+        """As `observe`, so many times."""
+        self._sum.inc(amount * times)
+        self._buckets[bisect_left(self._upper_bounds, amount)].inc(times)
+
 
 REQUESTS = Counter(
     "bmq_proxy_requests", "Requests answered, by API and the first error code in the answer.", ["api", "error"]
@@ -27,7 +38,7 @@ OTHER_RUNS = Counter(
 UNREADABLE_BATCHES = Counter(
     "bmq_proxy_unreadable_batches", "Produced batches refused because no reader could have opened them."
 )
-PRODUCE_SECONDS = Histogram(
+PRODUCE_SECONDS = HistogramOfMany(
     "bmq_proxy_produce_seconds", "From a Produce request's arrival to its answer.", buckets=_LATENCY_BUCKETS
 )
 FETCH_SECONDS = Histogram(

@@ -158,7 +158,7 @@ class Parting:
     async def _prepare(self, batch: _Batch, topic: Topic, proof: Proof) -> None:
         ready = batch.ready
         try:
-            proved = await proof if isinstance(proof, asyncio.Future) else proof
+            proved = await proof if isinstance(proof, asyncio.Future) else proof.records
             part = await self._written(batch, topic, proved)
             if not ready.done():
                 ready.set_result(part)
@@ -299,7 +299,7 @@ class Parting:
         append = batch.append
         named: Named = (tp.topic_id, what), tp.partition
         try:
-            return await self._appends.submit(
+            appended: Appended = await self._appends.submit(
                 tp,
                 records,
                 produce_version=produce_version,
@@ -308,6 +308,7 @@ class Parting:
                 address=append.address,
                 named=named,
             ).done
+            return appended
         except BmqError as error:
             # Whether it is to come again is said of the whole batch, and until then nothing comes behind it here.
             self._appends.refused.check(batch.origin, named, records)

@@ -20,6 +20,7 @@ from bmq.metadata.image import Image
 from bmq.metadata.topic_configs import TopicConfigs
 from bmq.ports import Clock
 from bmq.roles.controller import Metadata
+from bmq.roles.owner import Proved
 from bmq.values import TopicPartition
 from bmq.wire.batch_headers import CONTROL_BIT, TRANSACTIONAL_BIT
 from bmq.wire.batches import BatchHeader, check_crc, count_records, only_header, patched, validate_records
@@ -46,7 +47,7 @@ REFUSED_BITS: Final = CONTROL_BIT | TRANSACTIONAL_BIT
 ORDINARY_HEADERS_MAX: Final = 25_000
 """A batch with more is as large a one as one that decompresses to much (bmq.fairness.opening)."""
 
-Proof = Buffer | asyncio.Future[Buffer]
+Proof = Proved | asyncio.Future[Buffer]
 """The batch to send on, which may be a corrected copy, or a future of it that raises as `Proofs.begin`."""
 
 
@@ -88,13 +89,13 @@ class Proofs:
         config = self._config(tp)
         header = only_header(records)
         if header is None or (config is not None and _is_left_to_the_owner(header, config)):
-            return records
-        if header.producer_id >= 0:
+            return Proved(records, None)
+        if is_whole := header.producer_id >= 0:
             # The owner would refuse it as well, but in another process only when what its producer sent behind it is
             # there, too, and was taken.
             check_crc(records, header)
         if config is None or config.validation == "header":
-            return records
+            return Proved(records, header, is_whole)
         is_plain = header.codec is Codec.NONE
         is_small = is_plain or header.size_bytes <= INLINE_COMPRESSED_BYTES_MAX
         if is_small and header.record_count <= self._inline_records_max and self._inline_left > 0:
@@ -103,7 +104,7 @@ class Proofs:
             self._inline_left -= _weight(header, config, is_plain=is_plain)
             try:
                 bytes_max = header.size_bytes if is_plain else INLINE_OPENED_BYTES_MAX
-                return _proved(
+                batch = _proved(
                     config,
                     self._clock.now_ms,
                     records,
@@ -111,6 +112,7 @@ class Proofs:
                     decompressed_bytes_max=bytes_max,
                     headers_max=INLINE_HEADERS_MAX,
                 )
+                return Proved(batch, header, is_whole) if batch is records else Proved(batch, only_header(batch))
             except BatchTooLarge:
                 pass  # for this place
         prove = partial(_proved, config, self._clock.now_ms)

@@ -15,30 +15,37 @@ import asyncio
 from collections.abc import Iterator, Sequence
 from contextlib import AsyncExitStack
 from functools import partial
-from typing import Final
+from itertools import takewhile
+from typing import Final, NamedTuple
 
 from typing_extensions import Buffer
 
 from bmq.config.topic_config import LANE_HEADER
 from bmq.errors import BmqError, InvalidBatch, InvalidRecords, InvalidRequest, InvalidTopicName, RequestError
+from bmq.metadata.image import Topic
 from bmq.naming.names import is_internal
+from bmq.roles.owner import Appended, AppendedAlike, Proved
 from bmq.values import TopicPartition
 from bmq.wire.apis import SERVED, ApiKey
 from bmq.wire.chosen_codes import code_for
 from bmq.wire.error_codes import ErrorCode
+from bmq.wire.frames import encode_response_frame
+from bmq.wire.limits import PRODUCE_PARTITIONS_MAX
 from bmq.wire.produce import (
     ProducedPartition,
     ProducedTopic,
     ProduceRequest,
+    ProduceTopic,
     TooManyPartitions,
     encode_produce_response,
     parse_produce,
 )
 from bmq_proxy import metrics
 from bmq_proxy.api import Route, error_name
-from bmq_proxy.appends import Append
+from bmq_proxy.appends import Append, Taken
 from bmq_proxy.beginnings import Place
-from bmq_proxy.calls import Answer, Call, Pending
+from bmq_proxy.calls import Alike, Answer, Call, Pending
+from bmq_proxy.proofs import Proof
 from bmq_proxy.proxy import Proxy
 from bmq_proxy.refused import Named
 from bmq_proxy.time_outs import TimeOut
@@ -46,6 +53,8 @@ from bmq_proxy.topics import find_topic, partition_of
 
 _API: Final = SERVED[ApiKey.PRODUCE]
 ACKS = (-1, 0, 1)
+NOT_CLOSING: Final = frozenset((0, int(ErrorCode.request_timed_out)))
+"""Errors of requests that want no answers for which their connection is not closed."""
 TIMEOUT_MS_MAX = 600_000
 TURN_BYTES: Final = 8 << 20
 """As many bytes of batches as one turn of the loop begins: they are checked and copied, some ms."""
@@ -61,20 +70,46 @@ def begin(proxy: Proxy, call: Call, body: Buffer) -> Pending:
     inline_max = proxy.settings.limits.produce_turn_partitions
     if memoryview(body).nbytes <= TURN_BYTES and not proxy.beginnings.is_open(call.origin):
         try:
-            request = parse_produce(call.version, body, partitions_max=inline_max)
+            request = request_of(call, body, partitions_max=inline_max)
         except TooManyPartitions:
             pass  # for one turn
         else:
-            call.partitions = partitions_of(request)
+            call.partitions = partitions_of(call, request)
             return _refused(call, request) or _Producing(proxy, call, request).start()
+    place = proxy.beginnings.enter(call.origin)
+    if call.alike is not None:
+        call.partitions = call.requests
+        return proxy.loop.create_task(_behind(proxy, call, call.alike, place), name="Produce")
     call.partitions = inline_max
-    return proxy.loop.create_task(_in_turns(proxy, call, body, proxy.beginnings.enter(call.origin)), name="Produce")
+    return proxy.loop.create_task(_in_turns(proxy, call, body, place), name="Produce")
 
 
-def partitions_of(request: ProduceRequest) -> int:
-    """How many it has batches for."""
+def request_of(call: Call, body: Buffer, *, partitions_max: int = PRODUCE_PARTITIONS_MAX) -> ProduceRequest:
+    """What a call asks for; of several requests that are alike the first. Raises TooManyPartitions, or another
+    WireError.
+    """
+    if call.alike is not None:
+        return call.alike.request
+    return parse_produce(call.version, body, partitions_max=partitions_max)
+
+
+def partitions_of(call: Call, request: ProduceRequest) -> int:
+    """How many it has batches for; each of several requests counts."""
+    if call.alike is not None:
+        return len(call.alike.batches)
     topics = request.topics
     return len(topics[0].partitions) if len(topics) == 1 else sum([len(topic.partitions) for topic in topics])
+
+
+async def _behind(proxy: Proxy, call: Call, alike: Alike, place: Place) -> Answer:
+    """Begins what is little by itself, behind something of its connection that is begun in turns."""
+    try:
+        await place.reached()
+        await proxy.bulk.turn(call)
+        pending = _refused(call, alike.request) or _Producing(proxy, call, alike.request).start()
+    finally:
+        place.over()
+    return pending if isinstance(pending, Answer) else await pending
 
 
 async def _in_turns(proxy: Proxy, call: Call, body: Buffer, place: Place) -> Answer:
@@ -99,9 +134,8 @@ def _refused(call: Call, request: ProduceRequest) -> Answer | None:
     refusal = _refusal(call, request)
     if refusal is None:
         return None
-    return _answer(
-        call, request, [[_failed(index, *refusal) for index, _ in topic.partitions] for topic in request.topics]
-    )
+    failed = [_failed(index, *refusal) for topic in request.topics for index, _ in topic.partitions]
+    return _answer(call, request, failed * call.requests)
 
 
 def _refusal(call: Call, request: ProduceRequest) -> tuple[int, str] | None:
@@ -118,10 +152,11 @@ def _refusal(call: Call, request: ProduceRequest) -> tuple[int, str] | None:
 
 
 class _Producing:
-    """One request whose batches are on their way."""
+    """What one call writes, on its way: batches for several partitions, or those of several requests for one."""
 
     __slots__ = (
         "_answer",
+        "_answered",
         "_call",
         "_give_up_at",
         "_is_over",
@@ -139,14 +174,15 @@ class _Producing:
         self._proxy = proxy
         self._call = call
         self._request = request
-        has_one = len(request.topics) == 1 and len(request.topics[0].partitions) == 1
-        self._results: list[list[ProducedPartition | None]] = (
-            [[None]] if has_one else [[None] * len(topic.partitions) for topic in request.topics]
-        )
-        self._pending: dict[tuple[int, int], Append] = {}
+        self._results: list[ProducedPartition | None] = [None] * partitions_of(call, request)
+        self._pending: dict[Append | Taken, _Place] = {}
+        """Which batches each has."""
         self._missing = 0
-        self._named: set[TopicPartition] | None = None if has_one else set()
+        self._named: set[TopicPartition] = set()
+        """Where several partitions are named."""
         self._answer: asyncio.Future[Answer] | None = None
+        self._answered = 0
+        """How many of several requests are."""
         self._is_over: asyncio.Future[None] | None = None
         """Resolves when nothing is waited for any more; None but for a request that was begun in turns, whose answer is
         made apart."""
@@ -157,16 +193,17 @@ class _Producing:
     def start(self) -> Pending:
         """Submits everything before it returns."""
         self._give_up_at = self._proxy.loop.time() + min(self._timeout_ms, self._proxy.settings.produce_retry_ms) / 1000
-        if self._named is None:
-            self._submit_one()
+        if self._call.alike is not None:
+            self._submit_alike(self._call.alike)
         else:
             for _ in self._submitted(partitions_max=0, bytes_max=0):
                 pass
         if not self._missing:
             return self._finished()
-        self._answer = self._proxy.loop.create_future()
+        self._answer = answer = self._proxy.loop.create_future()
         self._set_timer()
-        return self._answer
+        self._answer_first()
+        return answer
 
     async def start_in_turns(self) -> None:
         """Returns once everything is submitted. Its time begins then."""
@@ -177,7 +214,7 @@ class _Producing:
             await self._proxy.bulk.turn(call)
         self._missing -= 1
         self._give_up_at = self._proxy.loop.time() + min(self._timeout_ms, settings.produce_retry_ms) / 1000
-        for append in self._pending.values():
+        for append in self._pending:
             append.give_up_at = self._give_up_at
 
     async def answer_apart(self) -> Answer:
@@ -186,8 +223,8 @@ class _Producing:
             self._is_over = self._proxy.loop.create_future()
             self._set_timer()
             await self._is_over
-        self._observe()
-        return await self._proxy.bulk.apart(self._call, self._answered)
+        self._observe(len(self._results))
+        return await self._proxy.bulk.apart(self._call, self._whole)
 
     def _set_timer(self) -> None:
         time_outs, timeout_ms, least_ms = (
@@ -200,22 +237,21 @@ class _Producing:
         else:
             self._timer = time_outs.add(timeout_ms, self._timed_out)
 
-    def _submit_one(self) -> None:
-        """Submits everything of a request with one batch, as nearly all are."""
+    def _submit_alike(self, alike: Alike) -> None:
         topic = self._request.topics[0]
-        index, records = topic.partitions[0]
-        self._submit((0, 0), topic.name if topic.topic_id is None else topic.topic_id, index, records, self._give_up_at)
-        if records is not None:
-            self._proxy.produced_bytes.inc(records.nbytes)
+        batches = alike.batches
+        self._submit((_key(topic), topic.partitions[0][0]), 0, batches)
+        self._proxy.produced_bytes.inc(sum([len(records) for records in batches]))
 
     def _submitted(self, *, partitions_max: int, bytes_max: int) -> Iterator[None]:
         """Submits everything; stops whenever that was enough for a turn of the loop."""
-        partitions, size_bytes = 0, 0
-        for at_topic, topic in enumerate(self._request.topics):
-            key = topic.name if topic.topic_id is None else topic.topic_id
-            for at, (index, records) in enumerate(topic.partitions):
+        partitions, size_bytes, at = 0, 0, 0
+        for topic in self._request.topics:
+            key = _key(topic)
+            for index, records in topic.partitions:
                 size_bytes += 0 if records is None else records.nbytes
-                self._submit((at_topic, at), key, index, records, self._give_up_at)
+                self._submit((key, index), at, (records,))
+                at += 1
                 partitions += 1
                 if partitions_max and (partitions >= partitions_max or size_bytes >= bytes_max):
                     self._proxy.produced_bytes.inc(size_bytes)
@@ -223,93 +259,189 @@ class _Producing:
                     yield
         self._proxy.produced_bytes.inc(size_bytes)
 
-    def _submit(
-        self, at: tuple[int, int], topic: object, index: int, records: memoryview | None, give_up_at: float
-    ) -> None:
+    def _submit(self, named: Named, first: int, batches: Sequence[memoryview | None]) -> None:
+        """Submits batches for one partition, which are number `first` and the next ones of all."""
+        key, index = named
+        try:
+            found = find_topic(self._proxy.image, key)
+            tp = partition_of(found, index)
+            if is_internal(found.name):
+                raise _InternalTopic(f"{found.name} is written by bmq alone")
+            if self._call.alike is None:
+                self._check_named_once(tp, found.name)
+        except BmqError as error:
+            for at, records in enumerate(batches, first):
+                self._refuse(at, named, records, error if records else _EmptyBatch())
+            return
+        is_parted = bool(found.configs.get(LANE_HEADER)) and not self._proxy.lane_number
+        proved: list[Proved] = []
+        begin = at = first
+        for at, records in enumerate(batches, first):
+            proof = self._proof(at, named, tp, records)
+            if isinstance(proof, Proved) and not is_parted:
+                proved.append(proof)
+                continue
+            self._send(named, tp, begin, proved)
+            proved, begin = [], at + 1
+            if proof is not None and records is not None:
+                place = _Place(at, 1, index)
+                if isinstance(proof, Proved) or is_parted:
+                    self._wait_for(place, self._submit_parted(named, found, tp, records, proof))
+                else:
+                    self._wait_for(place, self._submit_one(named, tp, records, proof))
+        self._send(named, tp, begin, proved)
+
+    def _submit_parted(self, named: Named, topic: Topic, tp: TopicPartition, records: Buffer, proof: Proof) -> Append:
+        call = self._call
+        return self._proxy.parting.submit(
+            topic,
+            tp,
+            records,
+            proof,
+            produce_version=call.version,
+            give_up_at=self._give_up_at,
+            origin=call.origin,
+            address=call.client_host,
+            named=named,
+        )
+
+    def _check_named_once(self, tp: TopicPartition, name: str) -> None:
+        """No client names a partition twice; and what waits for one is looked through each time that some of it is
+        given up.
+        """
+        if tp in self._named:
+            raise _NamedTwice(
+                f"{name}-{tp.partition} is in this request already: send one batch for a partition in each request"
+            )
+        self._named.add(tp)
+
+    def _proof(self, at: int, named: Named, tp: TopicPartition, records: memoryview | None) -> Proof | None:
+        """None: the batch is refused."""
         proxy, call = self._proxy, self._call
-        refused, origin = proxy.appends.refused, call.origin
-        named: Named = topic, index
         try:
             if not records:
-                raise InvalidBatch("a Produce request without a record batch")
-            found = find_topic(proxy.image, topic)
-            tp = partition_of(found, index)
-            name = found.name
-            if is_internal(name):
-                raise _InternalTopic(f"{name} is written by bmq alone")
-            if self._named is not None:
-                if tp in self._named:
-                    # No client does; and what waits for one partition is looked through each time that some of it is
-                    # given up.
-                    raise _NamedTwice(
-                        f"{name}-{index} is in this request already: send one batch for a partition in each request"
-                    )
-                self._named.add(tp)
-            if refused:
-                refused.check(origin, named, records)
-            proof = proxy.proofs.begin(tp, records, party=call.client_host, origin=origin)
+                raise _EmptyBatch
+            if proxy.appends.refused:
+                proxy.appends.refused.check(call.origin, named, records)
+            return proxy.proofs.begin(tp, records, party=call.client_host, origin=call.origin)
         except BmqError as error:
-            if records:
-                refused.note(origin, named, records, error)
-            self._results[at[0]][at[1]] = _of_error(index, error)
-            return
-        if found.configs.get(LANE_HEADER) and not proxy.lane_number:
-            append = proxy.parting.submit(
-                found,
-                tp,
-                records,
-                proof,
-                produce_version=call.version,
-                give_up_at=give_up_at,
-                origin=origin,
-                address=call.client_host,
-                named=named,
-            )
-        else:
-            batch, unproved = (records, proof) if isinstance(proof, asyncio.Future) else (proof, None)
-            append = proxy.appends.submit(
-                tp,
-                batch,
-                produce_version=call.version,
-                give_up_at=give_up_at,
-                origin=origin,
-                address=call.client_host,
-                named=named,
-                proof=unproved,
-            )
-        if append.done.done():
-            self._take(at, append)
-            return
-        self._missing += 1
-        self._pending[at] = append
-        call.lease.hold()
-        append.done.add_done_callback(lambda _: self._settled(at, append))
+            self._refuse(at, named, records, error)
+            return None
 
-    def _settled(self, at: tuple[int, int], append: Append) -> None:
+    def _refuse(self, at: int, named: Named, records: Buffer | None, error: BmqError) -> None:
+        if records:
+            self._proxy.appends.refused.note(self._call.origin, named, records, error)
+        self._results[at] = _of_error(named[1], error)
+
+    def _send(self, named: Named, tp: TopicPartition, first: int, proved: Sequence[Proved]) -> None:
+        """As many at once as their owner takes, and what it does not take by itself."""
+        call, appends = self._call, self._proxy.appends
+        at = 0
+        while at < len(proved):
+            records = proved[at].records
+            try:
+                if at and appends.refused:  # one before it may be meanwhile
+                    appends.refused.check(call.origin, named, records)
+            except BmqError as error:
+                self._refuse(first + at, named, records, error)
+                at += 1
+                continue
+            taken = appends.submit_alike(
+                tp,
+                proved[at:] if at else proved,
+                produce_version=call.version,
+                give_up_at=self._give_up_at,
+                origin=call.origin,
+                address=call.client_host,
+                named=named,
+            )
+            if taken is not None:
+                place = _Place(first + at, len(taken.batches), named[1])
+                taken.told = partial(self._told, taken)
+                self._begin_waiting(place, taken)
+                at += place.batches
+                continue
+            self._wait_for(_Place(first + at, 1, named[1]), self._submit_one(named, tp, records, None))
+            at += 1
+
+    def _submit_one(
+        self, named: Named, tp: TopicPartition, records: Buffer, proof: "asyncio.Future[Buffer] | None"
+    ) -> Append:
+        call = self._call
+        return self._proxy.appends.submit(
+            tp,
+            records,
+            produce_version=call.version,
+            give_up_at=self._give_up_at,
+            origin=call.origin,
+            address=call.client_host,
+            named=named,
+            proof=proof,
+        )
+
+    def _wait_for(self, place: "_Place", append: Append) -> None:
+        if append.done.done():
+            self._take(place, append)
+        else:
+            self._begin_waiting(place, append)
+            append.done.add_done_callback(lambda _: self._settled(append))
+
+    def _begin_waiting(self, place: "_Place", append: Append | Taken) -> None:
+        self._missing += 1
+        self._pending[append] = place
+        self._call.lease.hold()
+
+    def _told(self, taken: Taken, outcome: AppendedAlike | Sequence[Append]) -> None:
+        """What their owner took at once is durable, or goes on one by one."""
+        place = self._pending.pop(taken, None)
+        if place is None:
+            for append in () if isinstance(outcome, AppendedAlike) else outcome:
+                append.done.add_done_callback(_nobody_waits)
+        else:
+            self._missing -= 1
+            if isinstance(outcome, AppendedAlike):
+                if place.batches == len(self._results) and self._answer_all(outcome):
+                    self._call.lease.let_go()
+                    return
+                index, results = place.partition, self._results
+                base_offsets, append_time_ms, log_start = outcome
+                for at, base_offset in enumerate(base_offsets, place.first):
+                    results[at] = ProducedPartition(index, 0, base_offset, append_time_ms, log_start)
+            else:
+                for at, append in enumerate(outcome, place.first):
+                    self._wait_for(_Place(at, 1, place.partition), append)
+            self._go_on()
+        self._call.lease.let_go()
+
+    def _settled(self, append: Append) -> None:
         # The frame may be let go of only now, even where the client was told long ago that time was up: the owner still
         # had it.
         self._call.lease.let_go()
-        if append.done.cancelled() or self._pending.pop(at, None) is None:
-            if not append.done.cancelled():
-                append.done.exception()
+        place = None if append.done.cancelled() else self._pending.pop(append, None)
+        if place is None:
+            _nobody_waits(append.done)
             return
-        self._take(at, append)
+        self._take(place, append)
         self._missing -= 1
+        self._go_on()
+
+    def _go_on(self) -> None:
+        """Answers, as far as there is something to answer with."""
         if not self._missing:
             self._conclude()
+        else:
+            self._answer_first()
 
-    def _take(self, at: tuple[int, int], append: Append) -> None:
-        index = self._request.topics[at[0]].partitions[at[1]][0]
+    def _take(self, place: "_Place", append: Append) -> None:
         error = append.done.exception()
         if error is None:
             done = append.done.result()
-            result = ProducedPartition(index, 0, done.base_offset, done.log_append_time_ms, done.log_start)
-        elif isinstance(error, BmqError):
-            result = _of_error(index, error)
+            result = ProducedPartition(place.partition, 0, done.base_offset, done.log_append_time_ms, done.log_start)
         else:
-            self._report_bug(append, error)
-            result = _of_error(index, error)
-        self._results[at[0]][at[1]] = result
+            if not isinstance(error, BmqError):
+                self._report_bug(append, error)
+            result = _of_error(place.partition, error)
+        self._results[place.first] = result
 
     def _report_bug(self, append: Append, error: BaseException) -> None:
         """Clients send again at once: one traceback for each kind and interval."""
@@ -330,22 +462,23 @@ class _Producing:
         longer.
         """
         self._timer = None
-        for at, append in list(self._pending.items()):
+        for append, place in list(self._pending.items()):
             self._proxy.appends.give_up_waiting(append)
-            if append.done.cancelled():
-                del self._pending[at]
+            if isinstance(append, Append) and append.done.cancelled():
+                del self._pending[append]
                 self._missing -= 1
-                self._note_time_out(at, "No owner took it in time")
+                self._note_time_out(place, "No owner took it in time")
         if self._missing:
             self._timer = self._proxy.time_outs.add(left_ms, self._timed_out)
+            self._answer_first()
         else:
             self._conclude()
 
     def _timed_out(self) -> None:
         self._timer = None
         pending, self._pending = self._pending, {}
-        for at, append in pending.items():
-            self._note_time_out(at, "Not durable in time")
+        for append, place in pending.items():
+            self._note_time_out(place, "Not durable in time")
             self._proxy.appends.give_up(append)
         self._conclude()
 
@@ -358,23 +491,83 @@ class _Producing:
         elif self._answer is not None and not self._answer.done():
             self._answer.set_result(self._finished())
 
-    def _note_time_out(self, at: tuple[int, int], message: str) -> None:
-        index = self._request.topics[at[0]].partitions[at[1]][0]
-        self._results[at[0]][at[1]] = _failed(index, int(ErrorCode.request_timed_out), message)
+    def _note_time_out(self, place: "_Place", message: str) -> None:
+        for at in range(place.first, place.first + place.batches):
+            self._results[at] = _failed(place.partition, int(ErrorCode.request_timed_out), message)
+
+    def _answer_first(self) -> None:
+        """Those of several requests that have an outcome do not wait for the others."""
+        answer = self._answer
+        if self._call.requests == 1 or answer is None or answer.done():
+            return
+        if self._request.acks == 0:
+            if any(one is not None and one.error_code not in NOT_CLOSING for one in self._results):
+                answer.set_result(self._answer_to(0, len(self._results)))
+            return
+        begin = self._answered
+        results = list(takewhile(lambda one: one is not None, self._results[begin:]))
+        if results:
+            self._observe(len(results))
+            self._answered += len(results)
+            self._answer = self._proxy.loop.create_future()
+            found = self._answer_to(begin, self._answered)
+            found.rest = self._answer
+            answer.set_result(found)
+
+    def _answer_all(self, durable: AppendedAlike) -> bool:
+        """Answers all requests at once, where one answer fits them."""
+        alike, answer, call = self._call.alike, self._answer, self._call
+        if alike is None or answer is None or answer.done() or self._request.acks == 0:
+            return False
+        if self._timer is not None:
+            self._timer.cancel()
+        requests = len(durable.base_offsets)
+        self._observe(requests)
+        frames = alike.form.answers(
+            alike.correlation_ids,
+            durable.base_offsets,
+            log_append_time_ms=durable.log_append_time_ms,
+            log_start=durable.log_start,
+            throttle_ms=call.throttle_ms,
+        )
+        answer.set_result(Answer(parts=None, frames=frames, size_bytes=len(frames), requests=requests))
+        return True
 
     def _finished(self) -> Answer:
-        self._observe()
-        return self._answered()
+        self._observe(len(self._results) - self._answered)
+        return self._answer_to(self._answered, len(self._results))
 
-    def _observe(self) -> None:
-        metrics.PRODUCE_SECONDS.observe(self._proxy.loop.time() - self._call.arrived)
+    def _whole(self) -> Answer:
+        return self._answer_to(0, len(self._results))
 
-    def _answered(self) -> Answer:
-        if self._named is None and (one := self._results[0][0]) is not None:
-            return _answer(self._call, self._request, [[one]])
-        return _answer(
-            self._call, self._request, [[one for one in results if one is not None] for results in self._results]
-        )
+    def _observe(self, requests: int) -> None:
+        took_s = self._proxy.loop.time() - self._call.arrived
+        metrics.PRODUCE_SECONDS.observe_many(took_s, 1 if self._call.alike is None else requests)
+
+    def _answer_to(self, begin: int, end: int) -> Answer:
+        results = [one for one in self._results[begin:end] if one is not None]
+        return _answer(self._call, self._request, results, begin)
+
+
+def _nobody_waits(done: "asyncio.Future[Appended]") -> None:
+    """Its client was told that time is up."""
+    if not done.cancelled():
+        done.exception()
+
+
+class _Place(NamedTuple):
+    """Which batches of a call an append has: so many from the first on, and for which partition."""
+
+    first: int
+    batches: int
+    partition: int
+
+
+class _EmptyBatch(InvalidBatch):
+    """Nothing is to be written."""
+
+    def __init__(self) -> None:
+        super().__init__("a Produce request without a record batch")
 
 
 class _InternalTopic(InvalidTopicName):
@@ -396,15 +589,48 @@ def _failed(index: int, code: int, message: str | None) -> ProducedPartition:
     return ProducedPartition(index, code, error_message=message)
 
 
-def _answer(call: Call, request: ProduceRequest, results: Sequence[Sequence[ProducedPartition]]) -> Answer:
-    code = 0
-    for several in results:
-        for one in several:
-            code = code or one.error_code
+def _key(topic: ProduceTopic) -> object:
+    """As its client names it."""
+    return topic.name if topic.topic_id is None else topic.topic_id
+
+
+def _answer(call: Call, request: ProduceRequest, results: Sequence[ProducedPartition], first: int = 0) -> Answer:
+    """To a request with so many batches; or to so many requests that are alike."""
+    code = next((one.error_code for one in results if one.error_code), 0)
     if request.acks == 0:
-        return Answer(parts=None, error=error_name(code), close=code not in (0, ErrorCode.request_timed_out))
-    topics = [
-        ProducedTopic(topic.name, topic.topic_id, found) for topic, found in zip(request.topics, results, strict=True)
-    ]
+        failed = [error_name(one.error_code) for one in results if one.error_code] if call.alike is not None else ()
+        close = any(one.error_code not in NOT_CLOSING for one in results)
+        return Answer(parts=None, error=error_name(code), close=close, failed=failed, requests=len(results))
+    if call.alike is not None:
+        return _answer_alike(call, call.alike, request.topics[0], results, first)
+    topics, begin = [], 0
+    for topic in request.topics:
+        end = begin + len(topic.partitions)
+        topics.append(ProducedTopic(topic.name, topic.topic_id, results[begin:end]))
+        begin = end
     body = encode_produce_response(call.version, topics, throttle_ms=call.throttle_ms)
     return Answer(parts=(body,), size_bytes=len(body), error=error_name(code))
+
+
+def _answer_alike(
+    call: Call, alike: Alike, topic: ProduceTopic, results: Sequence[ProducedPartition], first: int
+) -> Answer:
+    """To some of its requests, from the first on."""
+    code = next((one.error_code for one in results if one.error_code), 0)
+    header_version = _API.response_header_version(call.version)
+    frames: list[Buffer] = []
+    ids = alike.correlation_ids[first : first + len(results)]
+    for correlation_id, one in zip(ids, results, strict=True):
+        produced = ProducedTopic(topic.name, topic.topic_id, (one,))
+        body = encode_produce_response(call.version, [produced], throttle_ms=call.throttle_ms)
+        frames += encode_response_frame(header_version, correlation_id, (body,))
+    whole = b"".join(frames)
+    failed = [error_name(one.error_code) for one in results if one.error_code] if code else ()
+    return Answer(
+        parts=None,
+        frames=whole,
+        size_bytes=len(whole),
+        requests=len(results),
+        error=error_name(code),
+        failed=failed,
+    )

@@ -16,6 +16,7 @@ from bmq.roles.owner import (
     Owner,
     PartitionStatus,
     Position,
+    Proved,
     TailAnswer,
     TailRequest,
     TailRoom,
@@ -89,6 +90,9 @@ class UnwrittenOwner:
     ) -> "asyncio.Future[Appended]":
         """Raises NotOwner; what is written goes to the topic that the write makes."""
         raise _not_there(tp)
+
+    def append_alike(self, tp: TopicPartition, batches: Sequence[Proved], *, produce_version: int) -> None:
+        """None, as `append` raises."""
 
     async def handed_over(self, tp: TopicPartition, producer_id: int) -> NoReturn:
         """Raises NotOwner: nothing goes on to a topic of a lane."""

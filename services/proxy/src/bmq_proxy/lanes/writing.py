@@ -11,7 +11,7 @@ from functools import partial
 from typing_extensions import Buffer
 
 from bmq.errors import WireError
-from bmq.wire.produce import ProduceRequest, TooManyPartitions, parse_produce
+from bmq.wire.produce import ProduceRequest, TooManyPartitions
 from bmq_proxy.api import Route
 from bmq_proxy.calls import Answer, Call, Pending
 from bmq_proxy.handlers import k00_produce
@@ -73,11 +73,11 @@ class LaneProduce:
         """
         partitions_max = self._proxy.settings.limits.produce_turn_partitions
         try:
-            request = parse_produce(call.version, body, partitions_max=partitions_max)
+            request = k00_produce.request_of(call, body, partitions_max=partitions_max)
         except TooManyPartitions:
             call.partitions = partitions_max
             return False
-        call.partitions = k00_produce.partitions_of(request)
+        call.partitions = k00_produce.partitions_of(call, request)
         return all(self._view.base_name_of(key) is None for key in self._not_own(request))
 
     def _not_own(self, request: ProduceRequest) -> list[object]:
@@ -97,7 +97,7 @@ class LaneProduce:
             while queue:
                 call, body, answer = queue[0]
                 try:
-                    request = await self._proxy.bulk.apart(call, partial(parse_produce, call.version, body))
+                    request = await self._proxy.bulk.apart(call, partial(k00_produce.request_of, call, body))
                 except WireError as error:
                     queue.popleft()
                     _refuse(answer, error)
@@ -114,7 +114,8 @@ class LaneProduce:
 
     def _begin(self, call: Call, body: Buffer) -> Pending:
         """Written in any case: what is over the lane's rate has its connection read no further for a while."""
-        self._pace.take(memoryview(body).nbytes)
+        size_bytes = memoryview(body).nbytes if call.alike is None else call.lease.size_bytes
+        self._pace.take(size_bytes)
         call.throttle_ms = self._pace.throttle_ms()
         return k00_produce.begin(self._proxy, call, body)
 
