@@ -9,6 +9,7 @@ from bmq_sim.planted import PLANTED
 
 SCENARIO = {
     "acknowledge-before-durable": "engine",
+    "taken-together-unchecked": "retries",
     "acknowledge-duplicate-in-flight": "retries",
     "gap-is-taken": "sequences",
     "refused-from-memory": "sequences",

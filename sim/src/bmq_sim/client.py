@@ -149,6 +149,8 @@ class KafkaConnection(asyncio.Protocol):
         self._client_id = client_id.encode()
         self._transport: asyncio.Transport | None = None
         self._buffer = bytearray()
+        self._unsent: list[bytes] = []
+        """What is written in one go at the end of this turn of the loop."""
         self._waiting: deque[tuple[int, int, int, asyncio.Future[Message]]] = deque()
         self._next_id = 0
         self.number = 0
@@ -158,7 +160,9 @@ class KafkaConnection(asyncio.Protocol):
     def send(
         self, api_key: int, fields: dict[str, Any], *, timeout_s: float = REQUEST_TIMEOUT_S, version: int | None = None
     ) -> "asyncio.Future[Message]":
-        """Sends at once; the future is the answer's body, or raises ConnectionLost."""
+        """Sends in this turn of the loop, in one write with what else is sent in it; the future is the answer's body, or
+        raises ConnectionLost.
+        """
         loop = asyncio.get_running_loop()
         answer: asyncio.Future[Message] = loop.create_future()
         if self.lost or self._transport is None:
@@ -171,10 +175,17 @@ class KafkaConnection(asyncio.Protocol):
             head += b"\x00"
         body = encode_request(api_key, version, fields)
         self._waiting.append((api_key, version, self._next_id, answer))
-        self._transport.write(struct.pack(">i", len(head) + len(body)) + head + body)
+        if not self._unsent:
+            loop.call_soon(self._write)
+        self._unsent.append(struct.pack(">i", len(head) + len(body)) + head + body)
         timer = loop.call_later(timeout_s, self.close)
         answer.add_done_callback(lambda _: timer.cancel())
         return answer
+
+    def _write(self) -> None:
+        unsent, self._unsent = self._unsent, []
+        if self._transport is not None:
+            self._transport.write(b"".join(unsent))
 
     def close(self) -> None:
         """Whoever waits gets ConnectionLost."""

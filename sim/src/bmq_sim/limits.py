@@ -128,8 +128,9 @@ SMALL: Final[Mapping[str, Sequence[int]]] = {
     "bmq_proxy.bulk:SMALL_BYTES": (0, 40),
     "bmq_proxy.bulk:COUNTED_ANSWER_BYTES": (100,),
     "bmq_proxy.endpoint:ARRIVING_SHARE": (40, 200),
-    "bmq_proxy.intake:SPLIT_AT_ONCE": (1, 2),
+    "bmq_proxy.intake:SPLIT_AT_ONCE": (1, 3, 5),
     "bmq_proxy.caches:TOGETHER_BYTES": (1, 1_000),
+    "bmq_proxy.connection:ALIKE_BYTES_MAX": (400, 1_000),
     "bmq_proxy.connection:OUTGOING_PARTS_MAX": (1, 2),
     "bmq_proxy.connection:WAITING_BYTES_MAX": (300,),
     "bmq_proxy.coordinators:CALLS_AT_ONCE": (1,),
@@ -267,6 +268,7 @@ FIXED: Final[Mapping[str, str]] = {
 
 SMALL_LIMITS: Final[Mapping[str, Sequence[int]]] = {
     "request_inline_bytes_max": (256,),
+    "alike_requests_max": (1, 2, 4),
     "turn_requests": (1, 3),
     "turn_bytes": (256, 1_000),
     "produce_turn_partitions": (1, 2),

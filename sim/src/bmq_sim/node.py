@@ -10,7 +10,7 @@ from bmq.errors import BmqError
 from bmq.fairness.turns import NOBODY, Party
 from bmq.metadata.image import Image
 from bmq.ports import ObjectStore
-from bmq.roles.owner import NEXT, Appended, Owner
+from bmq.roles.owner import NEXT, Appended, AppendedAlike, Owner, Proved
 from bmq.values import NodeId, TopicPartition
 from bmq_broker.coordinators.groups.settings import GroupSettings
 from bmq_broker.main import BrokerRole
@@ -145,6 +145,23 @@ class _RecordingOwner:
             )
             future.add_done_callback(lambda done: self._keep(append, done))
         return future
+
+    def append_alike(
+        self, tp: TopicPartition, batches: Sequence[Proved], *, produce_version: int
+    ) -> "tuple[int, asyncio.Future[AppendedAlike]] | None":
+        taken = self._owner.append_alike(tp, batches, produce_version=produce_version)
+        topic, meta = self._image.topics.get(tp.topic_id), self._image.partition(tp)
+        if taken is not None and topic is not None and meta is not None:
+            count, future = taken
+            append = OwnerAppend(
+                place=Place(topic.name, tp.partition), leader_epoch=meta.leader_epoch, owner=self._name
+            )
+            future.add_done_callback(lambda done: self._keep_alike(append, count, done))
+        return taken
+
+    def _keep_alike(self, append: OwnerAppend, count: int, done: "asyncio.Future[AppendedAlike]") -> None:
+        if not done.cancelled() and done.exception() is None:
+            self._world.history.owner_appends += [append] * count
 
     def _keep(self, append: OwnerAppend, done: "asyncio.Future[Appended]") -> None:
         if not done.cancelled() and done.exception() is None and done.result().base_offset != NEXT:

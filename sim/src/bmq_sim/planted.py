@@ -235,8 +235,14 @@ def _collect_unnamed() -> AbstractContextManager[Any]:
     return patch.object(upkeep.Upkeep, "_collect", autospec=True, side_effect=collect)
 
 
+def _taken_together_unchecked() -> AbstractContextManager[Any]:
+    """What comes together is taken together, also what was there before."""
+    return patch.object(broker.Broker, "_is_next", new=staticmethod(lambda partition, header: True))
+
+
 PLANTED: Final[Mapping[str, Plant]] = {
     "acknowledge-before-durable": _acknowledge_before_durable,
+    "taken-together-unchecked": _taken_together_unchecked,
     "acknowledge-duplicate-in-flight": _acknowledge_duplicate_in_flight,
     "gap-is-taken": _gap_is_taken,
     "refused-from-memory": _refused_from_memory,

@@ -161,6 +161,8 @@ class IdempotentProducer:
         self._waiting: deque[_Batch] = deque()
         self._in_flight: deque[_InFlight] = deque()
         self._wake: asyncio.Future[None] | None = None
+        self._together = client.rng.choice((1, 1, 3, IN_FLIGHT_MAX))
+        """As a real producer's `linger.ms`: it sends when it has so many, one behind the other."""
 
     def stop(self) -> None:
         """Makes no more batches; `run` returns when those that there are are acknowledged."""
@@ -232,7 +234,8 @@ class IdempotentProducer:
         again: list[_Batch] = []
         connection = connections[0]
         while self._in_flight or not again:
-            while not again and self._waiting and len(self._in_flight) < IN_FLIGHT_MAX:
+            is_due = len(self._waiting) >= self._together or not self._batches_left
+            while is_due and not again and self._waiting and len(self._in_flight) < IN_FLIGHT_MAX:
                 batch = self._waiting.popleft()
                 version = None if self._topic_id is None else PRODUCE_BY_ID
                 fields = produce_fields(self._place, batch.data, topic_id=self._topic_id, of_none=self._of_none)
