@@ -90,6 +90,12 @@ def test_an_answer_is_results_a_refusal_or_to_be_tried_again() -> None:
         request().results(200, json.dumps({"results": results[:1]}).encode())
 
 
+def test_an_answer_that_is_nested_too_deeply_says_nothing() -> None:
+    assert request().results(503, b"[" * 100_000) is None
+    with pytest.raises(Refused, match="413"):
+        request().results(413, b"[" * 100_000 + b"]" * 100_000)
+
+
 def test_tries_come_later_and_later_until_there_is_no_time() -> None:
     asked, now_s, delays = request(), 0.0, []
     asked.results(503, b'{"error": "too much"}')

@@ -9,6 +9,7 @@ from nodes_in_one_loop import Cluster, run
 
 from bmq.naming.bearer import watching_token
 from bmq.runtime.bearer_tokens import BearerTokens
+from bmq_controller.api.bodies import DEPTH_MAX
 from bmq_controller.api.channel_watch import WATCH_PATH
 from bmq_node.node import Node
 
@@ -160,3 +161,17 @@ async def watched(node: Node, after: str, *, leaves: bool = False) -> Any:
     await node.admin.front(scope, receive, send)
     body = b"".join(part["body"] for part in sent[1:])
     return json.loads(body) if body else None
+
+
+def test_a_body_that_is_nested_too_deeply_is_refused_as_such_wherever_somebody_gives_up() -> None:
+    async def test(cluster: Cluster) -> None:
+        proxy = await started(cluster)
+        for depth in (DEPTH_MAX - 4, DEPTH_MAX - 3, 500, *range(880, 1_000, 4), 100_000):
+            deep = b'{"default":' + b"[" * depth + b"]" * depth + b"}"
+            body = b'{"name":"d%d","spec":{"schema":{"json":%s}}}' % (depth, deep)
+            answer = await ask(proxy, "POST", "/v1/channels", body)
+            assert answer.status == 400, (depth, answer)
+            is_deep = depth + 4 > DEPTH_MAX
+            assert (answer.body["why"] == "its body is nested too deeply") is is_deep, (depth, answer)
+
+    run(test)

@@ -11,6 +11,10 @@ from bmq_admin.requests import Request
 
 TEXT_CHARS_MAX: Final = 2_000
 """How long each text of a refusal may be."""
+PIECES_FREE: Final = 2_000
+"""So many pieces of an answer may be of any size…"""
+PIECE_BYTES_MIN: Final = 64
+"""…and beyond them they have so many bytes on the average: chunks of a byte each take longer to read than they tell."""
 _NO_CONTENT: Final = 204
 _NULL: Final = b"null"
 _AS_IT_IS: Final = ("", "identity")
@@ -35,12 +39,17 @@ class Collected:
         self._url = url
         self._bytes_max = bytes_max
         self._data = bytearray()
+        self.pieces = 0
+        """How many came."""
 
     def add(self, piece: bytes) -> None:
         """The next ones."""
         self._data += piece
         if len(self._data) > self._bytes_max:
             raise NotBmq(self._url, f"an answer of more than {self._bytes_max} bytes")
+        self.pieces += 1
+        if self.pieces > PIECES_FREE and len(self._data) < self.pieces * PIECE_BYTES_MIN:
+            raise NotBmq(self._url, f"an answer in pieces of less than {PIECE_BYTES_MIN} bytes")
 
     def all(self) -> bytes:
         """The bytes that came so far."""

@@ -17,12 +17,15 @@ from bmq_admin.answers import Answered, Collected, read
 from bmq_admin.attempts import Outcome
 from bmq_admin.errors import AdminError, NotReached, TimedOut
 from bmq_admin.requests import Request
+from bmq_admin.transport import BoundedTransport
 
 CONNECTIONS_MAX: Final = 8
 KEPT_MAX: Final = 4
 KEPT_S: Final = 3.0
 """How long a connection is kept: nodes close theirs five seconds after the last answer, and a request would meet that
 end."""
+PIECES_IN_A_TURN: Final = 16
+"""After so many chunks of an answer others have a turn of the loop."""
 _AS_IT_IS: Final = {"accept-encoding": "identity"}
 """So that as much is read as was sent."""
 _ERRORS: Final = (httpx.HTTPError, httpx.InvalidURL, UnicodeError)
@@ -45,13 +48,14 @@ class Connections:
         """`timeout_s`: how long nothing may come; `answer_s_max`: until all has."""
         self._answer_s_max = answer_s_max
         self._answer_bytes_max = answer_bytes_max
+        if transport is None:
+            limits = httpx.Limits(
+                max_connections=CONNECTIONS_MAX, max_keepalive_connections=KEPT_MAX, keepalive_expiry=KEPT_S
+            )
+            transport = BoundedTransport(verify=_trusted(), limits=limits)
         self._client = httpx.AsyncClient(
             headers={**headers, **_AS_IT_IS},
-            verify=_trusted(),
             timeout=httpx.Timeout(timeout_s),
-            limits=httpx.Limits(
-                max_connections=CONNECTIONS_MAX, max_keepalive_connections=KEPT_MAX, keepalive_expiry=KEPT_S
-            ),
             trust_env=False,
             transport=transport,
         )
@@ -80,6 +84,8 @@ class Connections:
             collected = Collected(url, encoding=_encoding(reply), bytes_max=self._answer_bytes_max)
             async for piece in reply.aiter_bytes():
                 collected.add(piece)
+                if collected.pieces % PIECES_IN_A_TURN == 0:
+                    await asyncio.sleep(0)  # all chunks that one read brought come without a pause
             return reply, collected.all()
 
 

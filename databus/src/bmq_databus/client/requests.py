@@ -78,6 +78,6 @@ class WriteRequest:
 def _decoded(body: bytes) -> dict[str, Any]:
     try:
         answer = json.loads(body)
-    except ValueError:
+    except (ValueError, RecursionError):
         return {}
     return answer if isinstance(answer, dict) else {}

@@ -1,11 +1,12 @@
 """What a control plane says of channels, and which channels that makes. Pure.
 
-What came is kept as it came, so that a later version of the sidecar finds what an earlier one did not understand.
+What came is kept as it came, but for what is beyond bounds.
 """
 
 from collections import Counter
-from collections.abc import Hashable, Iterable, Mapping
+from collections.abc import Hashable, Iterable, Iterator, Mapping, Set
 from dataclasses import dataclass, field, replace
+from itertools import chain
 from typing import Any, Final
 
 import msgspec
@@ -13,6 +14,7 @@ from pydantic import ValidationError
 
 from bmq.errors import InvalidTopicName
 from bmq_databus.channels.channel import Channel, Manner, channel_of
+from bmq_databus.control_plane.answers import ANSWER_BYTES_MAX, CHANNELS_MAX, Changes, Declared, why_beyond
 from bmq_databus.errors import BadConfiguration
 from bmq_resources.channel import Channel as ChannelResource
 from bmq_resources.channel_sets import MANNERS_MAX, SCHEMAS_BYTES_MAX, disk_bytes, why_lost, why_too_many
@@ -20,25 +22,7 @@ from bmq_resources.value_schemas import BadSchema
 
 _SHOWN: Final = 60
 _ROUNDS: Final = 8
-
-
-class Declared(msgspec.Struct, frozen=True):
-    """A channel, as the control plane has it."""
-
-    name: str
-    spec: dict[str, Any]
-    created_ms: int = 0
-    """When it was made; 0: not known, as by an earlier version."""
-
-
-class Changes(msgspec.Struct, frozen=True, kw_only=True):
-    """An answer of the control plane's."""
-
-    version: str
-    complete: bool
-    """Whether these are all channels that there are."""
-    channels: list[Declared]
-    deleted: list[str] = []
+_TOO_DEEP: Final = "spec is nested too deeply: have fewer lists and objects within each other"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -46,42 +30,61 @@ class Configuration:
     """All that is known. `version` is the control plane's word for it."""
 
     version: str
-    specs: Mapping[str, Mapping[str, Any]]
+    specs: Mapping[str, bytes]
+    """What channels say, as JSON, by name."""
     created_ms: Mapping[str, int] = field(default_factory=dict)
     """When channels were made, in ms since 1970, where that is known."""
+    beyond: Mapping[str, str] = field(default_factory=dict)
+    """Why of further channels nothing is kept: they say more than is read."""
 
-
-def changes_of(data: bytes) -> Changes:
-    """Raises BadConfiguration."""
-    try:
-        return msgspec.json.decode(data, type=Changes)
-    except (msgspec.DecodeError, UnicodeDecodeError) as error:
-        raise BadConfiguration(f"the control plane's answer is none: {error}") from error
+    def __iter__(self) -> Iterator[str]:
+        """All channels' names."""
+        return chain(self.specs, self.beyond)
 
 
 def changed(before: Configuration | None, changes: Changes) -> Configuration:
     """What is known after an answer. Raises BadConfiguration."""
     if before is None and not changes.complete:
         raise BadConfiguration("the control plane's answer has changes alone, of what was never told")
-    specs = {} if before is None or changes.complete else dict(before.specs)
-    created_ms = {} if before is None or changes.complete else dict(before.created_ms)
-    for name in changes.deleted:
-        specs.pop(name, None)
-        created_ms.pop(name, None)
-    specs.update((one.name, one.spec) for one in changes.channels)
-    created_ms.update((one.name, one.created_ms) for one in changes.channels if one.created_ms)
-    return Configuration(version=changes.version, specs=specs, created_ms=created_ms)
+    known = None if changes.complete else before
+    gone = {*map(str, changes.deleted)}
+    return configured(changes.version, changes.channels, to=known, without=gone)
 
 
-def names_in(configuration: Configuration) -> frozenset[str]:
-    """Those of all channels, and of their topics of whatever cluster, whether they are understood or not."""
-    found = set(configuration.specs)
-    for spec in configuration.specs.values():
-        targets = spec.get("targets")
-        for one in (spec, *(targets if isinstance(targets, list) else ())):
-            if isinstance(one, dict) and isinstance(topic := one.get("topic"), str):
-                found.add(topic)
-    return frozenset(found)
+def configured(
+    version: str,
+    channels: Iterable[Declared],
+    *,
+    to: Configuration | None = None,
+    without: Set[str] = frozenset(),
+) -> Configuration:
+    """These channels, added `to` those that are known, but for such as are gone. Raises BadConfiguration where they are
+    more than a sidecar keeps.
+    """
+    specs: dict[str, bytes] = {}
+    created_ms: dict[str, int] = {}
+    beyond: dict[str, str] = {}
+    if to is not None:
+        specs.update((name, spec) for name, spec in to.specs.items() if name not in without)
+        created_ms.update((name, at_ms) for name, at_ms in to.created_ms.items() if name not in without)
+        beyond.update((name, why) for name, why in to.beyond.items() if name not in without)
+    for one in channels:
+        name, spec = str(one.name), bytes(one.spec)
+        if why := why_beyond(spec):
+            specs.pop(name, None)
+            beyond[name] = why
+        else:
+            beyond.pop(name, None)
+            specs[name] = spec
+        if one.created_ms:
+            created_ms[name] = one.created_ms
+    if (count := len(specs) + len(beyond)) > CHANNELS_MAX:
+        raise BadConfiguration(f"there are {count} channels, and a sidecar follows {CHANNELS_MAX}: delete some")
+    if (size_bytes := sum(len(name) + len(spec) for name, spec in specs.items())) > ANSWER_BYTES_MAX:
+        raise BadConfiguration(
+            f"all channels have {size_bytes} bytes, and a sidecar keeps {ANSWER_BYTES_MAX}: have them say less"
+        )
+    return Configuration(version=version, specs=specs, created_ms=created_ms, beyond=beyond)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -99,18 +102,42 @@ class Room:
 class Made:
     """What a spec comes to, whatever other channels there are."""
 
-    spec: Mapping[str, Any]
+    spec: bytes
     channel: Channel | None
     """None: it cannot be made."""
     why_not: str = ""
+    topics: frozenset[str] = frozenset()
+    """Those that it names, of whatever cluster, also where it cannot be made."""
 
 
-def made_of(name: str, spec: Mapping[str, Any]) -> Made:
-    """Takes up to some 0.2 s where it has a schema."""
+def made_of(name: str, spec: bytes) -> Made:
+    """What a channel comes to by what it says. Takes up to some 0.2 s where it has a schema."""
+    topics: frozenset[str] = frozenset()
     try:
-        return Made(spec=spec, channel=_channel(name, spec))
+        said = _said(spec)
+        topics = _topics_in(said)
+        return Made(spec=spec, channel=_channel(name, said), topics=topics)
     except BadConfiguration as error:
-        return Made(spec=spec, channel=None, why_not=str(error))
+        why = str(error)
+    except RecursionError:
+        why = _TOO_DEEP
+    return Made(spec=spec, channel=None, why_not=why, topics=topics)
+
+
+def made_in(configuration: Configuration) -> dict[str, Made]:
+    """What each of the channels comes to."""
+    found = {name: made_of(name, spec) for name, spec in configuration.specs.items()}
+    return found | not_read(configuration)
+
+
+def not_read(configuration: Configuration) -> dict[str, Made]:
+    """Those that say more than is read."""
+    return {name: Made(spec=b"", channel=None, why_not=why) for name, why in configuration.beyond.items()}
+
+
+def names_in(made: Mapping[str, Made]) -> frozenset[str]:
+    """Those of all channels, and of their topics of whatever cluster, whether they can be made or not."""
+    return frozenset(made).union(*(one.topics for one in made.values()))
 
 
 def channels_in(
@@ -125,9 +152,10 @@ def channels_in(
     """
     found: dict[str, Channel] = {}
     troubles: dict[str, str] = {}
-    for name, spec in configuration.specs.items():
-        known = before.get(name)
-        one = made_of(name, spec) if made is None else made[name]
+    if made is None:
+        made = made_in(configuration)
+    for name in configuration:
+        known, one = before.get(name), made[name]
         if one.channel is None:
             troubles[name] = one.why_not
             if known is not None:
@@ -230,6 +258,21 @@ def _with_room(
 
 def _schema_bytes(channel: Channel) -> int:
     return 0 if channel.schema is None else channel.schema.size_bytes
+
+
+def _said(spec: bytes) -> dict[str, Any]:
+    """Raises BadConfiguration, RecursionError."""
+    try:
+        return msgspec.json.decode(spec, type=dict[str, Any])
+    except (msgspec.DecodeError, UnicodeDecodeError) as error:
+        raise BadConfiguration(f"spec: {error}: say what a channel is") from error
+
+
+def _topics_in(said: Mapping[str, Any]) -> frozenset[str]:
+    targets = said.get("targets")
+    places = (said, *(targets if isinstance(targets, list) else ()))
+    found = (one.get("topic") for one in places if isinstance(one, dict))
+    return frozenset(topic for topic in found if isinstance(topic, str))
 
 
 def _channel(name: str, spec: Mapping[str, Any]) -> Channel:

@@ -22,15 +22,16 @@ from bmq_admin.errors import AdminError
 from bmq_admin.pages import watched_channels
 from bmq_databus import metrics
 from bmq_databus.channels.channel import Channel
+from bmq_databus.control_plane.answers import ANSWER_BYTES_MAX, changes_of
 from bmq_databus.control_plane.configuration import (
     Configuration,
     Made,
     Room,
     changed,
-    changes_of,
     channels_in,
     made_of,
     names_in,
+    not_read,
 )
 from bmq_databus.control_plane.known import KnownFile
 from bmq_databus.errors import BadConfiguration
@@ -46,7 +47,8 @@ CONFIRMED_EVERY_S: Final = 600.0
 """How often it is written down that what is known was confirmed."""
 AGAIN_FIRST_S: Final = 0.5
 AGAIN_MAX_S: Final = 15.0
-ANSWER_BYTES_MAX: Final = 64 << 20
+BUG_TOLD_EVERY_S: Final = 600.0
+"""How often the log has a bug's traceback."""
 
 Apply = Callable[[Mapping[str, Channel]], Awaitable[dict[str, str]]]
 """Makes these the channels; why some are not so, by name."""
@@ -91,6 +93,9 @@ class Following:
         self._kept_s = float("-inf")
         self._unanswered = "it was not asked yet"
         """Why the control plane says nothing; empty: it does."""
+        self._is_told = False
+        """Whether the log says that it does not."""
+        self._bug_told_s = float("-inf")
         self.troubles: dict[str, str] = {}
         """Why channels are not what they are to be, by name."""
         self.names: frozenset[str] = frozenset()
@@ -120,19 +125,30 @@ class Following:
         metrics.CONFIGURATION_AGE.set_function(lambda: self.age_s)
         try:
             found = await self._loop.run_in_executor(None, self._file.read)
+            if found is not None:
+                configuration, self._confirmed_ms = found
+                await self._take(configuration)
         except BadConfiguration as error:
             log.error("last known channels are not there", why=str(error))
             return
+        except Exception as bug:  # noqa: BLE001 - a sidecar that starts without them knows them in a moment
+            self._tell_of_bug(bug)
+            return
         if found is not None:
-            configuration, self._confirmed_ms = found
-            await self._take(configuration)
             log.info("serves by the last known channels", channels=len(self._applied), age_s=round(self.age_s))
 
     async def run(self) -> None:
-        """Follows what changes."""
+        """Follows what changes. A bug that an answer meets is told, and the answer is none."""
         again_s = AGAIN_FIRST_S
         while True:
-            if await self._look():
+            try:
+                is_answered = await self._look()
+            except Exception as bug:  # noqa: BLE001 - what is known is served, and the next answer may be another one
+                is_answered = False
+                self._at += 1
+                self._unanswered = f"its answer meets a bug: {bug!r:.200}"
+                self._tell_of_bug(bug)
+            if is_answered:
                 again_s = AGAIN_FIRST_S
                 await asyncio.sleep(PACE_S)
                 continue
@@ -150,19 +166,20 @@ class Following:
         version = "" if self._known is None else self._known.version
         wait_s = WAIT_S * (1 - self._rng.random() / 5)
         try:
-            changes = changes_of(await self._ask(url, version, wait_s))
-            after = changed(self._known, changes)
+            answer = self._ask(url, version, wait_s)
+            after = await self._loop.run_in_executor(None, _after, self._known, await answer)
         except (AdminError, BadConfiguration, ConfigurationError) as error:
             if isinstance(error, BadConfiguration):
                 metrics.CONFIGURATION_REFUSED.inc()
             self._at += 1
-            if not self._unanswered or self._known is None:
+            if not self._is_told or self._known is None:
+                self._is_told = True
                 log.warning("control plane does not answer", url=url, why=str(error), age_s=round(self._age_shown, 1))
             self._unanswered = str(error)
             return False
         if self._unanswered:
             log.info("control plane answers", url=url, version=after.version)
-            self._unanswered = ""
+            self._unanswered, self._is_told = "", False
         self._confirmed_ms = self._clock.now_ms()
         is_news = self._known is None or after.version != self._known.version
         if is_news:
@@ -181,10 +198,12 @@ class Following:
 
     async def _take(self, configuration: Configuration) -> None:
         await self._make(configuration)
-        channels, troubles = channels_in(configuration, self._applied, self._room, self._made)
+        channels, troubles = await self._loop.run_in_executor(
+            None, channels_in, configuration, self._applied, self._room, self._made
+        )
         self._not_applied = await self._apply(channels)
         self._known = configuration
-        self.names = names_in(configuration)
+        self.names = names_in(self._made).union(*(one.topics for one in channels.values()))
         self._applied = channels
         self._not_made = troubles
         self._tell()
@@ -212,7 +231,12 @@ class Following:
             if known is None or known.spec != spec:
                 known = await self._loop.run_in_executor(None, made_of, name, spec)
             made[name] = known
-        self._made = made
+        self._made = made | not_read(configuration)
+
+    def _tell_of_bug(self, bug: Exception) -> None:
+        if self._loop.time() - self._bug_told_s >= BUG_TOLD_EVERY_S:
+            self._bug_told_s = self._loop.time()
+            log.error("bug: what the control plane says cannot be taken up", exc_info=bug)
 
     async def _keep(self, configuration: Configuration) -> None:
         assert self._confirmed_ms is not None
@@ -224,6 +248,11 @@ class Following:
             log.error("last known channels are not on disk", why=str(error))
         else:
             self._kept_s = self._loop.time()
+
+
+def _after(known: Configuration | None, answer: bytes) -> Configuration:
+    """Takes up to some 0.2 s. Raises BadConfiguration."""
+    return changed(known, changes_of(answer))
 
 
 class _Asking:

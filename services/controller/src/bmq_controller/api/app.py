@@ -121,18 +121,15 @@ async def _invalid(request: Request, error: Exception) -> Response:
 
 async def _no_such_page(request: Request, error: Exception) -> Response:
     assert isinstance(error, HTTPException)
-    if error.status_code == 405:
-        why, code = f"{request.method} means nothing here", "MethodNotAllowed"
-    else:
-        why, code = "there is no such page", "NotFound"
-    return _answer(
-        refusal(
-            code,
-            what=f"{request.method} {request.url.path}",
-            why=why,
-            remedy="/docs shows what there is",
-        )
-    )
+    what, remedy = f"{request.method} {request.url.path}", "/docs shows what there is"
+    match error.status_code:
+        case 404:
+            why, code = "there is no such page", "NotFound"
+        case 405:
+            why, code = f"{request.method} means nothing here", "MethodNotAllowed"
+        case _:
+            why, code, remedy = "its body cannot be read", "InvalidRequest", "/docs shows what the request may be"
+    return _answer(refusal(code, what=what, why=why, remedy=remedy))
 
 
 def _answer(refused: Refusal) -> Response:

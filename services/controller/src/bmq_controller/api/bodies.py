@@ -4,9 +4,16 @@ JSON can spell what nothing behind it can store or send: half a character, numbe
 """
 
 import json
-from typing import NamedTuple
+from collections.abc import Iterable
+from typing import Final, NamedTuple
 
 from bmq.metadata.storable import fields_of, unstorable_text
+
+DEPTH_MAX: Final = 256
+"""How many lists and objects may stand within each other. Whoever reads a body gives up somewhere between that and a
+thousand, by how deep it stands itself.
+"""
+_TOO_DEEP: Final = "its body is nested too deeply", "send fewer lists and objects within each other"
 
 
 class Unusable(NamedTuple):
@@ -27,7 +34,7 @@ def unusable(body: bytes) -> Unusable | None:
     try:
         document = json.loads(body)
     except RecursionError:
-        return Unusable("its body is nested too deeply", "send fewer lists and objects within each other")
+        return Unusable(*_TOO_DEEP)
     except json.JSONDecodeError as error:
         return Unusable(
             f"its body is no JSON: {error.msg[:1].lower()}{error.msg[1:]} at character {error.pos}", "send JSON"
@@ -36,7 +43,23 @@ def unusable(body: bytes) -> Unusable | None:
         return Unusable("its body is no JSON: it is not UTF-8", "send JSON")
     except ValueError as error:
         return Unusable(f"its body holds a number that is too long ({error})", "send a shorter number")
+    if _is_deep(document):
+        return Unusable(*_TOO_DEEP)
     for where, value in fields_of(document, ""):
         if isinstance(value, str) and (why := unstorable_text(value)) is not None:
             return Unusable(f"{where or 'its body'} {why}", "leave that character out")
     return None
+
+
+def _is_deep(document: object) -> bool:
+    """Without recursion."""
+    level = _lists_and_objects((document,))
+    for _ in range(DEPTH_MAX):
+        level = [below for one in level for below in _lists_and_objects(one.values() if isinstance(one, dict) else one)]
+        if not level:
+            return False
+    return True
+
+
+def _lists_and_objects(values: Iterable[object]) -> list[dict[str, object] | list[object]]:
+    return [one for one in values if isinstance(one, (dict, list))]
