@@ -160,8 +160,8 @@ class KafkaConnection(asyncio.Protocol):
     def send(
         self, api_key: int, fields: dict[str, Any], *, timeout_s: float = REQUEST_TIMEOUT_S, version: int | None = None
     ) -> "asyncio.Future[Message]":
-        """Sends in this turn of the loop, in one write with what else is sent in it; the future is the answer's body, or
-        raises ConnectionLost.
+        """Sends in this turn of the loop, in one write with what else is sent in it; the future is the answer's body,
+        or raises ConnectionLost.
         """
         loop = asyncio.get_running_loop()
         answer: asyncio.Future[Message] = loop.create_future()
