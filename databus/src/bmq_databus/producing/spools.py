@@ -16,6 +16,7 @@ from bmq_databus.errors import DatabusError
 from bmq_databus.metrics import SpoolMetrics
 from bmq_databus.producing.draining import Draining
 from bmq_databus.producing.senders import Senders
+from bmq_databus.producing.under_way import UnderWay
 from bmq_databus.spool.aside import AsideLimits
 from bmq_databus.spool.channel_spool import ChannelSpool, SpoolLimits
 from bmq_databus.spool.clusters import channel_of, folder_of, left_in, mark, servers_of
@@ -57,6 +58,7 @@ class Spools:
         self._clock = clock
         self._aside = aside
         self._turns = turns
+        self._under_way = UnderWay(UNDER_WAY_BYTES_MAX)
         self._broken = broken
         self._loop = asyncio.get_running_loop()
         self._senders: Senders | None = None
@@ -160,9 +162,7 @@ class Spools:
         )
         self._spools[name] = spool
         self._names.setdefault(channel_of(name), []).append(name)
-        draining = self._draining[name] = Draining(spool, way, under_way_bytes_max=0, turns=self._turns)
-        for one in self._draining.values():
-            one.under_way_bytes_max = UNDER_WAY_BYTES_MAX // len(self._draining)
+        draining = self._draining[name] = Draining(spool, way, under_way=self._under_way, turns=self._turns)
         task = self._tasks[name] = self._loop.create_task(draining.run(), name=f"drain {name}")
         task.add_done_callback(self._drained)
 
