@@ -68,6 +68,11 @@ class Draining:
         self._next_producing = producing
         self._changed.set()
 
+    @property
+    def is_idle(self) -> bool:
+        """Whether nothing is at the producer, nor about to be settled."""
+        return not self._under_way and not self._sent
+
     async def run(self) -> None:
         """Sends what there is and what comes."""
         expiring = self._loop.create_task(self._expire(), name="expire spooled messages")

@@ -30,7 +30,8 @@ class UnderWay:
         self.bytes = 0
         self.shares = 0
         """How many have something under way."""
-        self._waiting: deque[Share] = deque()
+        self.waiting: deque[Share] = deque()
+        """Those that were told that there is no room, by turns."""
         self._to_look_at = 0
         self._is_due = False
 
@@ -46,21 +47,21 @@ class UnderWay:
 
     def wait(self, share: "Share") -> None:
         """It is told of room that there is later, behind those that wait already."""
-        self._waiting.append(share)
+        self.waiting.append(share)
 
     def gave_back(self) -> None:
         """There may be room for those that wait."""
-        self._to_look_at = len(self._waiting)
-        if not self._is_due and self._waiting:
+        self._to_look_at = len(self.waiting)
+        if not self._is_due:
             self._is_due = True
             asyncio.get_running_loop().call_soon(self._look)
 
     def _look(self) -> None:
         for _ in range(min(self._to_look_at, LOOKED_AT_MAX)):
-            share = self._waiting.popleft()
+            share = self.waiting.popleft()
             self._to_look_at -= 1
             if not share.look():
-                self._waiting.append(share)
+                self.waiting.append(share)
         self._is_due = self._to_look_at > 0
         if self._is_due:
             asyncio.get_running_loop().call_soon(self._look)
@@ -113,4 +114,5 @@ class Share:
         self._under_way.bytes -= size_bytes
         if not self.bytes:
             self._under_way.shares -= 1
-        self._under_way.gave_back()
+        if self._under_way.waiting:
+            self._under_way.gave_back()
