@@ -26,7 +26,7 @@ from bmq_databus.spool.clusters import channel_of, folder_of, left_in, mark, ser
 from bmq_databus.spool.frames import Once, Spooled
 
 UNDER_WAY_BYTES_MAX: Final = 4 << 20
-"""What all of them together have with the producers: some batches for each partition, and as much as 40 MiB/s of a
+"""What all of them together have with the producers: some batches for each partition, and as much as 35 MiB/s of a
 cluster that answers after 100 ms. Of messages of 1 KiB it takes five times as much memory: each is there twice, as
 librdkafka's and as what is sent again, and so is what holds it."""
 LINGER_MS_MIN: Final = 10

@@ -11,9 +11,9 @@ from collections import deque
 from collections.abc import Callable
 from typing import Final
 
-LEAVES: Final = 7
-"""A spool has so many times as much as it leaves free, at most: alone seven eighths."""
-KEPT: Final = 8
+LEAVES: Final = 15
+"""A spool has so many times as much as it leaves free, at most: alone seven eighths of all."""
+KEPT: Final = 16
 """Such a part is kept for those that have little."""
 LITTLE_BYTES_MAX: Final = 32 << 10
 """What one of them may have of it: some 5,000 messages a second of 100 bytes to a cluster that answers after 50 ms."""
