@@ -14,6 +14,7 @@ from bmq_databus.errors import QueueFull
 from bmq_databus.producing import draining
 from bmq_databus.producing.draining import Draining
 from bmq_databus.producing.producer import Reports
+from bmq_databus.producing.under_way import UnderWay
 from bmq_databus.spool.frames import Spooled
 
 
@@ -59,7 +60,7 @@ async def test_what_librdkafka_gives_up_is_sent_again_before_what_is_behind_it(t
         await spool.accept([message(f"m{part}", 100) for part in range(n, n + 3)], patience_s=1)
     cluster = Cluster({"m1": [KafkaError.UNKNOWN, KafkaError.POLICY_VIOLATION], "m40": [KafkaError._MSG_TIMED_OUT]})
     cluster.room = 7
-    task = asyncio.ensure_future(Draining(spool, cluster, under_way_bytes_max=1 << 20, turns=Turns()).run())
+    task = asyncio.ensure_future(Draining(spool, cluster, under_way=UnderWay(1 << 20), turns=Turns()).run())
     await until_async(lambda: spool.waiting == 0, "all to be sent", 20)
     first = list(dict.fromkeys(cluster.topic))
     assert sorted(first, key=lambda key: int(key[1:])) == [f"m{n}" for n in range(60)]
@@ -76,7 +77,7 @@ async def test_what_the_cluster_never_takes_goes_to_a_file_and_holds_up_nothing(
     spool = await opened(tmp_path)
     await spool.accept([message(f"m{n}") for n in range(10)], patience_s=1)
     cluster = Cluster({"m3": [KafkaError.MSG_SIZE_TOO_LARGE], "m7": [KafkaError._UNKNOWN_TOPIC]})
-    task = asyncio.ensure_future(Draining(spool, cluster, under_way_bytes_max=1 << 20, turns=Turns()).run())
+    task = asyncio.ensure_future(Draining(spool, cluster, under_way=UnderWay(1 << 20), turns=Turns()).run())
     await until_async(lambda: spool.waiting == 0, "all to be settled", 20)
     assert cluster.topic == [f"m{n}" for n in range(10) if n not in (3, 7)]
     lines = (tmp_path / "refused.jsonl").read_text().splitlines()
@@ -95,7 +96,7 @@ async def test_so_many_messages_of_a_spool_are_with_the_producer(
     spool = await opened(tmp_path)
     await spool.accept([message(f"m{n}") for n in range(100)], patience_s=1)
     cluster = Cluster({})
-    task = asyncio.ensure_future(Draining(spool, cluster, under_way_bytes_max=1 << 20, turns=Turns()).run())
+    task = asyncio.ensure_future(Draining(spool, cluster, under_way=UnderWay(1 << 20), turns=Turns()).run())
     await until_async(lambda: spool.waiting == 0, "all to be sent", 20)
     assert (cluster.topic, cluster.most) == ([f"m{n}" for n in range(100)], 5)
     large = 600_000
@@ -116,7 +117,7 @@ async def test_another_producer_goes_on_where_the_first_one_has_nothing_under_wa
     first.topic = then.topic = topic
     first.room = 3
     await spool.accept([message(f"m{n}") for n in range(40)], patience_s=1)
-    one = Draining(spool, first, under_way_bytes_max=1 << 20, turns=Turns())
+    one = Draining(spool, first, under_way=UnderWay(1 << 20), turns=Turns())
     task = asyncio.ensure_future(one.run())
     await until_async(lambda: len(topic) >= 10, "some to be sent", 20)
     one.send_by(then)
@@ -132,7 +133,7 @@ async def test_another_producer_goes_on_where_the_first_one_has_nothing_under_wa
 async def test_the_last_message_is_sent_again_though_nothing_comes_behind_it(tmp_path: Path) -> None:
     spool = await opened(tmp_path)
     cluster = Cluster({"m1": [KafkaError._PURGE_QUEUE], "m2": [KafkaError._PURGE_QUEUE]})
-    task = asyncio.ensure_future(Draining(spool, cluster, under_way_bytes_max=1 << 20, turns=Turns()).run())
+    task = asyncio.ensure_future(Draining(spool, cluster, under_way=UnderWay(1 << 20), turns=Turns()).run())
     try:
         await spool.accept([message(f"m{number}") for number in range(3)], patience_s=1)
         await until_async(lambda: not spool.waiting, "all to be sent", 30)

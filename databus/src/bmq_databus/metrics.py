@@ -1,6 +1,7 @@
 """The sidecar's metrics. Names start with `bmq_databus_`; sizes in bytes."""
 
-from typing import Protocol
+from collections.abc import Iterable
+from typing import Final, Protocol
 
 from prometheus_client import Counter, Gauge
 
@@ -71,6 +72,12 @@ SPOOL_DAMAGED_DROPPED = Counter(
     ["channel"],
 )
 
+LOSSES_TOLD_MAX: Final = 1_000
+_OF_SPOOLS = (SPOOL_BYTES, SPOOL_MESSAGES, SPOOL_SENT, SPOOL_SENT_AGAIN)
+_LOSSES = (SPOOL_REFUSED, SPOOL_DROPPED, SPOOL_DAMAGED, SPOOL_REFUSED_DROPPED, SPOOL_DAMAGED_DROPPED)
+_told_on: dict[str, None] = {}
+"""Closed spools whose losses are told yet, the one that was closed last at the end: alerts go by what they count."""
+
 
 def forget_channel(name: str) -> None:
     """It is written no more: its series of what was written go."""
@@ -137,6 +144,7 @@ class SpoolMetrics:
 
     def __init__(self, channel: str) -> None:
         self._channel = channel
+        _told_on.pop(channel, None)
         self.sent = SPOOL_SENT.labels(channel)
         self.sent_again = SPOOL_SENT_AGAIN.labels(channel)
         self.refused = SPOOL_REFUSED.labels(channel)
@@ -149,3 +157,27 @@ class SpoolMetrics:
         """What this spool says of itself, from now on."""
         SPOOL_BYTES.labels(self._channel).set_function(lambda: spool.size_bytes)
         SPOOL_MESSAGES.labels(self._channel).set_function(lambda: spool.waiting)
+
+    def forget(self) -> None:
+        """The spool is closed: its series go, but for those of losses where there are any, of the spools that were
+        closed last.
+        """
+        _remove(self._channel, _OF_SPOOLS)
+        losses = (self.refused, self.dropped, self.damaged, self.refused_dropped, self.damaged_dropped)
+        if not any(map(_counted, losses)):
+            _remove(self._channel, _LOSSES)
+            return
+        _told_on[self._channel] = None
+        if len(_told_on) > LOSSES_TOLD_MAX:
+            oldest = next(iter(_told_on))
+            del _told_on[oldest]
+            _remove(oldest, _LOSSES)
+
+
+def _remove(channel: str, series: Iterable[Gauge | Counter]) -> None:
+    for one in series:
+        one.remove_by_labels({"channel": channel})
+
+
+def _counted(count: Counter) -> float:
+    return sum(one.value for family in count.collect() for one in family.samples if one.name.endswith("_total"))

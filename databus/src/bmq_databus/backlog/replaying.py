@@ -20,6 +20,7 @@ from bmq_databus.errors import DatabusError, SpoolInUse
 from bmq_databus.producing.draining import Draining
 from bmq_databus.producing.senders import Senders
 from bmq_databus.producing.settings import NEVER_MS, QUEUE_KIB, cluster_settings, producer_settings
+from bmq_databus.producing.under_way import UnderWay
 from bmq_databus.spool.aside import AsideLimits
 from bmq_databus.spool.channel_spool import ChannelSpool
 from bmq_databus.spool.clusters import folder_of, servers_of
@@ -136,7 +137,7 @@ class Replay:
             refused_in=refused_in,
             counts=tally,
         )
-        draining = Draining(spool, reasons, under_way_bytes_max=QUEUE_KIB * 1024 // 2, turns=Turns())
+        draining = Draining(spool, reasons, under_way=UnderWay(QUEUE_KIB * 1024 // 2), turns=Turns())
         sending = self._loop.create_task(draining.run(), name=f"replay {folder}")
         emptying = self._loop.create_task(spool.emptied(), name=f"end of {folder}")
         stopping = self._loop.create_task(stop.wait(), name="a signal to end")

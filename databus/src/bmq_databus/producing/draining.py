@@ -16,6 +16,7 @@ from bmq.fairness.turns import Turns
 from bmq_databus.errors import QueueFull
 from bmq_databus.producing.outcomes import FOR_GOOD
 from bmq_databus.producing.producer import Reports
+from bmq_databus.producing.under_way import UnderWay
 from bmq_databus.spool.channel_spool import ChannelSpool
 from bmq_databus.spool.frames import SENT, Spooled
 from bmq_databus.spool.reading import Read
@@ -45,20 +46,20 @@ class Sends(Protocol):
 class Draining:
     """One spool's. `run` ends only by being cancelled, or by a bug."""
 
-    def __init__(self, spool: ChannelSpool, producing: Sends, *, under_way_bytes_max: int, turns: Turns) -> None:
-        """`under_way_bytes_max`: so much, or one message, is at the producer at a time, which is for all spools.
-        `turns` are those of all that has many messages.
+    def __init__(self, spool: ChannelSpool, producing: Sends, *, under_way: UnderWay, turns: Turns) -> None:
+        """`under_way`: what is at the producers, of all spools; of this one it has its share, or one message. `turns`
+        are those of all that has many messages.
         """
-        self.under_way_bytes_max = under_way_bytes_max
         self._spool = spool
         self._producing = self._next_producing = producing
         self._turns = turns
         self._loop = asyncio.get_running_loop()
-        self._under_way = self._under_way_bytes = 0
+        self._under_way = 0
         self._given_up = ""
         """Why a message was that is to be sent again; empty: none was."""
         self._again_s = AGAIN_FIRST_S
         self._changed = asyncio.Event()
+        self._share = under_way.share(self._changed.set)
         self._sent: list[int] = []
         """Numbers that are to be settled in this turn of the loop."""
 
@@ -66,6 +67,11 @@ class Draining:
         """By this producer, as soon as the other one has nothing under way: messages keep their order."""
         self._next_producing = producing
         self._changed.set()
+
+    @property
+    def is_idle(self) -> bool:
+        """Whether nothing is at the producer, nor about to be settled."""
+        return not self._under_way and not self._sent
 
     async def run(self) -> None:
         """Sends what there is and what comes."""
@@ -94,7 +100,7 @@ class Draining:
                     await asyncio.sleep(ROOM_S)
                     continue
                 self._under_way += end - at
-                self._under_way_bytes += sum(some[: end - at])
+                self._share.take(sum(some[: end - at]))
                 at = end
                 if at < len(reads):
                     await self._turns.turn()
@@ -108,18 +114,22 @@ class Draining:
         elif self._producing is not self._next_producing:
             return []
         sizes_bytes: list[int] = []
-        under_way_bytes = self._under_way_bytes
+        is_first = not self._under_way
+        room_bytes = self._share.room_bytes
         for place in range(first, min(end, first + UNDER_WAY_MAX - self._under_way)):
             size_bytes = bytes_of(messages[place])
-            if under_way_bytes and under_way_bytes + size_bytes > self.under_way_bytes_max:
+            room_bytes -= size_bytes
+            if room_bytes < 0 and not is_first:
+                if not sizes_bytes:
+                    self._share.wait(size_bytes)
                 break
-            under_way_bytes += size_bytes
+            is_first = False
             sizes_bytes.append(size_bytes)
         return sizes_bytes
 
     def _reports(self, reads: Sequence[Read], sizes_bytes: Sequence[int], *, first: int) -> Reports:
         def reported(place: int, error: KafkaError | None, partition: int, offset: int) -> None:
-            self._under_way_bytes -= sizes_bytes[place - first]
+            self._share.give_back(sizes_bytes[place - first])
             self._reported(reads[place], error)
 
         return reported

@@ -14,6 +14,7 @@ from bmq.fairness.turns import Turns
 from bmq.ports import Clock, Rng
 from bmq_databus import metrics
 from bmq_databus.channels.channel import Channel, Manner
+from bmq_databus.channels.order import in_order
 from bmq_databus.channels.steps import Moment, Refused, Steps, StepsOfChannels, Write
 from bmq_databus.channels.topics import MANNER, TopicRule
 from bmq_databus.errors import BadMessage, ClusterAway, DatabusError, QueueFull
@@ -21,6 +22,7 @@ from bmq_databus.messages.forms import NewMessage
 from bmq_databus.messages.trace_context import Context, context_of, with_context
 from bmq_databus.producing.any_topic import AnyTopic
 from bmq_databus.producing.asking import Asking
+from bmq_databus.producing.open_files import files_max, spools_within
 from bmq_databus.producing.outcomes import ACCEPTED, SAMPLED_OUT, Outcome, dead_letter, failed, of_all, refused_by, sent
 from bmq_databus.producing.producer import Reports
 from bmq_databus.producing.senders import Senders
@@ -139,26 +141,34 @@ class Writing:
             aside=self._aside,
             turns=self.turns,
             broken=self._is_broken,
+            spools_max=spools_within(files_max()),
         )
         accepting = [one for one in self.channels.values() if one.acknowledgement == "accepted"]
         await self._spools.start(accepting)
 
     async def follow(self, wanted: Mapping[str, Channel]) -> dict[str, str]:
-        """These are the channels from now on; what is under way is written as it was begun, and spools of others are
-        sent on. Why those that cannot be so stay what they were, or are not there, by name.
+        """These are the channels from now on, each as soon as it has its spool; what is under way is written as it was
+        begun, and what waits in spools of others is sent. Why those that cannot be so stay what they were, or are not
+        there, by name.
         """
         assert self._spools is not None
         troubles: dict[str, str] = {}
-        for name, channel in wanted.items():
+        for name in in_order(wanted):
+            channel = wanted[name]
             if channel.acknowledgement == "accepted" and channel != self.channels.get(name):
                 try:
                     await self._spools.open(channel)
                 except (DatabusError, OSError, KafkaException) as error:
                     troubles[name] = str(error)
-        kept = {name: self.channels[name] for name in troubles if name in self.channels}
-        after = {name: channel for name, channel in wanted.items() if name not in troubles} | kept
+                    continue
+            self.channels[name] = channel
+        gone = self.channels.keys() - wanted.keys()
+        after = {name: self.channels[name] for name in wanted if name in self.channels}
         self.channels.clear()
         self.channels.update(after)
+        for name in gone:
+            self._forgotten(name)
+        self._spools.keep(one for one in self.channels.values() if one.acknowledgement == "accepted")
         return troubles
 
     def are_keys_read(self, channel: Channel) -> bool:
@@ -172,7 +182,7 @@ class Writing:
 
     @property
     def spools(self) -> Mapping[str, ChannelSpool]:
-        """Those of all channels that accept, or did."""
+        """Those of all channels that accept, or did and have messages yet."""
         return {} if self._spools is None else self._spools.all
 
     def troubles(self) -> dict[str, str]:

@@ -7,8 +7,8 @@ one may have torn.
 
 import asyncio
 from collections import deque
-from collections.abc import Callable, Coroutine, Iterable, Sequence
-from contextlib import suppress
+from collections.abc import Callable, Coroutine, Iterable, Iterator, Sequence
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -27,6 +27,7 @@ from bmq_databus.spool.appending import Appended, Appending, Entering
 from bmq_databus.spool.aside import DEFAULT_LIMITS, Aside, AsideLimits
 from bmq_databus.spool.folder import SpoolFolder
 from bmq_databus.spool.frames import BEGUN, DAMAGED, FRAME_BYTES_MAX, REFUSED, SENT, Once, Spooled, Step
+from bmq_databus.spool.giving_back import PROBE
 from bmq_databus.spool.identity import id_made
 from bmq_databus.spool.reading import Lost, Read, Reading
 from bmq_databus.spool.refused import Refused
@@ -37,13 +38,12 @@ from bmq_databus.spool.undone import UndoneSegment, undone_in
 WhenFull = Literal["block", "reject", "drop_oldest"]
 GROUP_BYTES: Final = 8 << 20
 """So much is written with one fsync, or one message."""
-PROBE: Final = "probe"
-"""A file that is written where the disk is in trouble and nobody else finds out that it is not any more."""
 PROBE_BYTES: Final = 64 << 10
 AGAIN_S: Final = 1.0
 """A disk that did not take something is asked again after so long."""
 
 log = structlog.get_logger()
+_rng: Final = SystemRng()  # each lives as long as the process
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -91,6 +91,8 @@ class ChannelSpool:
         self._lost: list[Lost] = []
         """What reading found to be damaged, since that was looked at."""
         self._is_closing = False
+        self._users = 0
+        """How many wait for room in it, for its keys, or for what is done with to be given back."""
         self._writes = BlockingCalls(1, name=f"write {folder.name}")
         self._disk = BlockingCalls(1, name=f"read {folder.name}")
         """For everything that is not written to the newest segment."""
@@ -118,16 +120,30 @@ class ChannelSpool:
         """
         spool = cls(folder, limits=limits, clock=clock, aside=aside, refused_in=refused_in, counts=counts)
         spool._metrics.tell(spool)
-        spool._held = await spool._disk.run(partial(SpoolFolder, folder))
-        spool_id = await spool._disk.run(partial(id_made, folder, bytes(SystemRng().nonce())))
-        await spool._disk.run(spool._appending.recover_keys)
-        spool._segments, next_number = await spool._disk.run(partial(undone_in, folder))
-        spool._appending.begin(spool_id, next_number)
-        await spool._disk.run(spool._aside.recover)
-        spool._aside.tell(spool._loop.time())
+        try:
+            await spool._take_up()
+        except BaseException:
+            spool._let_go()
+            raise
         if spool._segments:
             log.info("spool has messages", folder=str(folder), messages=spool.waiting, bytes=spool.size_bytes)
         return spool
+
+    async def _take_up(self) -> None:
+        """What is in the folder."""
+        self._held = await self._disk.run(partial(SpoolFolder, self._folder))
+        spool_id = await self._disk.run(partial(id_made, self._folder, bytes(_rng.nonce())))
+        await self._disk.run(self._appending.recover_keys)
+        self._segments, next_number = await self._disk.run(partial(undone_in, self._folder))
+        self._appending.begin(spool_id, next_number)
+        await self._disk.run(self._aside.recover)
+        self._aside.tell(self._loop.time())
+
+    @property
+    def is_idle(self) -> bool:
+        """Whether nobody loses anything by its being closed: nothing waits in it, enters it or is being written."""
+        is_busy = self.waiting or self._entering or self._settling or self._users
+        return not is_busy and not any(map(self._is_under_way, self._tasks))
 
     @property
     def size_bytes(self) -> int:
@@ -161,7 +177,8 @@ class ChannelSpool:
         if self.are_keys_read:
             return []
         try:
-            keys = await self._writes.run(self._appending.keys)  # which nobody writes meanwhile
+            with self._used():
+                keys = await self._writes.run(self._appending.keys)  # which nobody writes meanwhile
         except OSError as error:
             self._tell(error)
             raise SpoolFailed(f"keys of earlier requests cannot be read: {self.trouble}") from error
@@ -233,6 +250,10 @@ class ChannelSpool:
 
     async def expire(self) -> int:
         """Gives up segments that are too old, and gives back what is done with; how many messages were given up."""
+        with self._used():
+            return await self._expire()
+
+    async def _expire(self) -> int:
         oldest_ms = self._clock.now_ms() - int(1000 * self.limits.age_s_max)
         given_up = 0
         while self._segments and self._segments[0].newest_ms < oldest_ms:
@@ -276,6 +297,10 @@ class ChannelSpool:
         while under_way := [task for task in self._tasks.values() if not task.done()]:
             await asyncio.gather(*under_way)
         await self.sync()
+        self._let_go()
+
+    def _let_go(self) -> None:
+        """Its files and threads are nobody's then."""
         self._writes.close()
         self._disk.close()
         for segment in self._segments:
@@ -284,6 +309,15 @@ class ChannelSpool:
         self._reading.close()
         if self._held is not None:
             self._held.leave()
+
+    @contextmanager
+    def _used(self) -> Iterator[None]:
+        """Somebody waits for it, who is to find it open."""
+        self._users += 1
+        try:
+            yield
+        finally:
+            self._users -= 1
 
     def _begin(self, name: str, work: Callable[[], Coroutine[Any, Any, None]]) -> None:
         if not self._is_under_way(name):
@@ -303,7 +337,8 @@ class ChannelSpool:
                 "most at once; send fewer or smaller messages at a time"
             )
         if self.size_bytes + size_bytes > self.limits.bytes_max:
-            await self._make_room(size_bytes, patience_s)
+            with self._used():
+                await self._make_room(size_bytes, patience_s)
 
     async def _make_room(self, size_bytes: int, patience_s: float) -> None:
         if size_bytes > self.limits.bytes_max:
@@ -468,7 +503,7 @@ class ChannelSpool:
 
     async def _give_back(self, segment: UndoneSegment) -> None:
         try:
-            await self._disk.run(segment.give_back)
+            await self._disk.run(partial(_give_back, segment, self._reading))
             if segment.is_damaged:
                 await self._disk.run(self._aside.bound_damaged)
                 self._aside.tell(self._loop.time())
@@ -485,6 +520,12 @@ def _sync(folder: Path, segments: Iterable[UndoneSegment]) -> None:
     for segment in segments:
         segment.sync()
     sync_folder(folder)
+
+
+def _give_back(segment: UndoneSegment, reading: Reading) -> None:
+    """A file that is open yet keeps its space."""
+    reading.let_go(segment)
+    segment.give_back()
 
 
 def _write_probe(path: Path) -> None:

@@ -16,6 +16,8 @@ from bmq_databus.spool.segments import SEGMENT_SUFFIX
 CLUSTERS: Final = "clusters"
 FILE: Final = "cluster"
 """Says whose the spool in its folder is: the cluster's addresses."""
+_BEGUN: Final = f"{FILE}.begun"
+FILES: Final = (FILE, _BEGUN)
 _AT: Final = "@"
 _NAME_MAX: Final = 200
 
@@ -49,7 +51,7 @@ def folder_of(root: Path, name: str) -> Path:
 def mark(root: Path, name: str) -> None:
     """Makes the folder of another cluster's spool, and says there whose it is. Raises SpoolFailed."""
     folder = folder_of(root, name)
-    file, begun = folder / FILE, folder / f"{FILE}.begun"
+    file, begun = folder / FILE, folder / _BEGUN
     try:
         folder.mkdir(parents=True, exist_ok=True, mode=0o700)
         if _read(file) != servers_of(name):

@@ -13,6 +13,7 @@ from bmq.runtime.file_io import sync_file, sync_folder
 ID_FILE: Final = "id"
 ID_BYTES: Final = 16
 _MAKING: Final = "id.making"
+FILES: Final = (ID_FILE, _MAKING)
 
 log = structlog.get_logger()
 

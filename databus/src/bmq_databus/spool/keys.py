@@ -23,6 +23,7 @@ from bmq_databus.spool.segments import SegmentReader, segments_in
 
 FILE: Final = "keys"
 OLDER: Final = "keys.1"
+FILES: Final = (FILE, OLDER)
 BYTES_MAX: Final = 16 << 20
 """The most in each of the two files, or one entry: what a sidecar holds of a channel's keys in memory fits into one."""
 EXTRA_BYTES: Final = 512
@@ -112,6 +113,11 @@ class KeyFiles:
         if self._fd >= 0:
             os.close(self._fd)
         self._fd, self._size_bytes = -1, 0
+
+
+def over_at_ms(folder: Path) -> int:
+    """When the windows of all that are kept there are over, in ms since 1970; 0: there are none."""
+    return max((one.until_ms for name in FILES for one, _ in _entries(folder / name)), default=0)
 
 
 def _mark(one: Once) -> int:

@@ -68,6 +68,11 @@ class Reading:
                 return found
         return []
 
+    def let_go(self, segment: UndoneSegment) -> None:
+        """Closes the file, if it is this segment's."""
+        if self._reader is not None and self._reader[0] is segment:
+            self.close()
+
     def close(self) -> None:
         """Lets go of the file; reading on opens it again."""
         reader, self._reader = self._reader, None
