@@ -58,12 +58,14 @@ def iterate_records(
         yield record_of(section, start, end, header)
 
 
-def counted_records(batch: Buffer, header: BatchHeader) -> Iterator[Record]:
+def counted_records(
+    batch: Buffer, header: BatchHeader, *, decompressed_bytes_max: int = DECOMPRESSED_BYTES_MAX
+) -> Iterator[Record]:
     """The same, counted: where not all is validated a batch was taken with as many records as it has offsets, and
     nobody looked at what each says of its own. One with fewer has the gaps that its records say. Raises as
     `iterate_records`.
     """
-    records = iterate_records(batch, header)
+    records = iterate_records(batch, header, decompressed_bytes_max=decompressed_bytes_max)
     if header.record_count != header.last_offset_delta + 1:
         return records
     return (record._replace(offset=offset) for offset, record in enumerate(records, header.base_offset))
