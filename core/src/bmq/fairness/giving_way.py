@@ -1,7 +1,7 @@
 """Long work in a thread that gives up the interpreter now and then.
 
 A thread that walks records keeps it until another one has waited for the switch interval, once for each time that the
-event loop asks the system for something: who gives way of itself costs a sixth of the time and keeps nobody waiting.
+event loop asks the system for something. Who gives way of itself takes longer, and others wait for less.
 """
 
 from time import sleep  # noqa: TID251 - which gives up the interpreter, for no time at all
