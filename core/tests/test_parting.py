@@ -1,5 +1,6 @@
 """Batches that are parted by what a header of their records says: each record is in one part, where and as it was."""
 
+import gc
 import struct
 from collections.abc import Callable, Sequence
 from itertools import chain
@@ -11,7 +12,7 @@ from hypothesis import strategies as st
 from bmq.errors import BatchTooLarge, CorruptBatch, RequestError, UnsupportedCompression
 from bmq.wire.batches import HEADER_SIZE_BYTES, Record, build_batch, check_crc, iterate_records, read_header, split
 from bmq.wire.compression import Codec, compress
-from bmq.wire.parting import REST, parted
+from bmq.wire.parting import COPIED_BYTES, REST, parted
 from bmq.wire.records import section_of
 
 WANTED = "x-lane"
@@ -211,3 +212,33 @@ def test_a_batch_whose_records_have_more_headers_than_may_be_looked_at_is_too_la
     assert look(100)
     with pytest.raises(BatchTooLarge):
         look(99)
+
+
+def test_whoever_parts_many_records_may_let_others_go_on_at_each_of_them_and_makes_no_object_for_each() -> None:
+    batch = build_batch([Record(0, 1, None, b"", (("x-lane", b"dev"),) if at % 2 else ()) for at in range(10_000)])
+    steps = live = 0
+
+    def step() -> None:
+        nonlocal steps, live
+        steps += 1
+        if steps == 9_000:
+            live = sum(isinstance(one, memoryview) for one in gc.get_objects())
+
+    parts = parted(
+        batch, read_header(batch), wanted=WANTED, choose=lambda *_: "dev", decompressed_bytes_max=BYTES_MAX, step=step
+    )
+    assert parts is not None
+    assert {name: read_header(part).record_count for name, part in parts.items()} == {REST: 5_000, "dev": 5_000}
+    assert steps == 10_000
+    assert live < 100
+
+
+def test_a_large_record_is_parted_as_it_was() -> None:
+    value = bytes(range(256)) * (COPIED_BYTES // 100)
+    batch = build_batch([Record(0, 1, None, b"x"), Record(0, 1, None, value, (("x-lane", b"dev"),))])
+    parts = parted(
+        batch, read_header(batch), wanted=WANTED, choose=lambda *_: "dev", decompressed_bytes_max=BYTES_MAX << 2
+    )
+    assert parts is not None
+    [record] = iterate_records(parts["dev"], read_header(parts["dev"]))
+    assert record.value == value

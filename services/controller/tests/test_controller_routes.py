@@ -1,16 +1,24 @@
 """Who handles what is written to a topic, and why: what is said of each case, of the topic and of a partition."""
 
 import asyncio
+import json
+import threading
+from collections.abc import Mapping
 from typing import Any, cast
 
+import fastapi.routing
 import pytest
 from test_controller_lane_turns import Lane
 
 from bmq.errors import BmqError, NotOwner, NotReady
 from bmq.metadata.records import Whose
+from bmq.roles.admin import AdminRequest
 from bmq.roles.controller import NewTopic
 from bmq.roles.owner import HandedOver, PartitionStatus
-from bmq.values import Offset, TopicPartition
+from bmq.values import Offset, TopicId, TopicPartition
+from bmq_controller.api import routes
+from bmq_controller.api.app import build_api
+from bmq_controller.api.asgi import ADDRESS, call
 from bmq_controller.api.route_progress import (
     ASKED_OF_A_LANE,
     ASKED_OF_A_PAGE,
@@ -20,6 +28,7 @@ from bmq_controller.api.route_progress import (
     places_of,
     progress_of,
 )
+from bmq_controller.api.routes import ROUTES_AT_ONCE
 from bmq_controller.api.sources import ApiSources
 from bmq_controller.expiry import count_turns
 from bmq_controller.machine.lanes import LaneWanted, create_lane
@@ -264,3 +273,72 @@ def test_of_many_partitions_and_lanes_few_are_asked(lanes: int) -> None:
     places = first_places(lane.cluster.image, routes)
     assert len(places["l0"]) == ASKED_OF_A_LANE
     assert sum(map(len, places.values())) == min(lanes * ASKED_OF_A_LANE, ASKED_OF_A_PAGE)
+
+
+class Asked:
+    """A node's sources whose coordinators take a while: how many pages ask them at a time."""
+
+    def __init__(self, lane: Lane) -> None:
+        self.image = lane.cluster.image
+        self.lane_grace_s = 30.0
+        self.at_once = self.most = self.pages = 0
+
+    def leader(self) -> Any:
+        return self
+
+    def owner_for(self, tp: TopicPartition) -> Any:
+        raise NotOwner(f"{tp}: no broker owns it at present")
+
+    def seen_consumers(self, topic_ids: list[TopicId]) -> list[Seen]:
+        return [Seen(consumed_s_ago=None, is_absent=False) for _ in topic_ids]
+
+    async def consumers(self, _: Any, __: str, lanes: Mapping[str, int]) -> dict[str, Consumers]:
+        self.pages += 1
+        self.at_once += 1
+        self.most = max(self.most, self.at_once)
+        for _ in range(20):
+            await asyncio.sleep(0)
+        self.at_once -= 1
+        return dict.fromkeys(lanes, Consumers())
+
+
+@pytest.mark.parametrize("path", ["/v1/routes/orders", "/v1/lanes/dev/routes/orders"])
+@pytest.mark.parametrize(("addresses", "most"), [(1, 1), (5, ROUTES_AT_ONCE)])
+def test_an_address_has_one_page_of_routes_put_together_at_a_time_and_beside_the_event_loop(
+    path: str, addresses: int, most: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def encoded(**_: Any) -> Any:
+        pytest.fail("it is encoded in the event loop")
+
+    async def main() -> None:
+        app = build_api(cast(ApiSources, asked))
+        requests = [
+            AdminRequest(method="GET", path=path, query="", headers={ADDRESS: f"10.0.0.{number % addresses}"})
+            for number in range(20)
+        ]
+        replies = await asyncio.gather(*(call(app, request) for request in requests))
+        assert {reply.status for reply in replies} == {200}
+
+    asked = Asked(Lane())
+    monkeypatch.setattr(routes, "topic_consumers", asked.consumers)
+    monkeypatch.setattr(fastapi.routing, "serialize_response", encoded)
+    asyncio.run(main())
+    assert (asked.most, asked.pages) == (most, 20)
+
+
+def test_lanes_are_looked_through_in_the_thread_of_all_pages(monkeypatch: pytest.MonkeyPatch) -> None:
+    looked: list[str] = []
+    real = routes._lanes
+
+    def lanes(*args: Any, **kwargs: Any) -> Any:
+        looked.append(threading.current_thread().name)
+        return real(*args, **kwargs)
+
+    asked = Asked(Lane())
+    monkeypatch.setattr(routes, "_lanes", lanes)
+    monkeypatch.setattr(routes, "topic_consumers", asked.consumers)
+    request = AdminRequest(method="GET", path="/v1/routes/orders", query="limit=1", headers={})
+    reply = asyncio.run(call(build_api(cast(ApiSources, asked)), request))
+    shown = json.loads(reply.body)
+    assert [one["lane"] for one in shown["items"]] == [""] and shown["continue"]
+    assert [name.startswith("admin page") for name in looked] == [True]

@@ -1,6 +1,7 @@
 """Handing over what is in a lane's partition to the base's."""
 
 import asyncio
+import weakref
 from collections.abc import Sequence
 from types import SimpleNamespace
 from typing import Any, cast
@@ -10,14 +11,18 @@ import pytest
 from typing_extensions import Buffer
 
 from bmq.errors import BmqError, NotOwner, OffsetOutOfRange, StoreUnavailable
+from bmq.fairness.opening import Opener
 from bmq.metadata.image import Image, PartitionMeta, Topic, Turn
 from bmq.metadata.records import Whose
 from bmq.roles.lane_turns import LaneLease
 from bmq.roles.owner import Appended, HandedOver
 from bmq.values import LANE_TURN_IDS, NodeId, Offset, TopicId, TopicPartition
-from bmq.wire.batches import Record, build_batch, build_empty_batch, iterate_records, split
+from bmq.wire.batches import BatchHeader, Record, build_batch, build_empty_batch, iterate_records, patched, split
+from bmq.wire.compression import Section
 from bmq_proxy.fetch.answers import Found, Result
-from bmq_proxy.lanes.fallback.pump import SETTLED_S, WAIT_MS, LanePump
+from bmq_proxy.lanes.fallback import rewriting
+from bmq_proxy.lanes.fallback.pump import OPENING, SETTLED_S, WAIT_MS, LanePump
+from bmq_proxy.lanes.fallback.runs import RUN_BATCHES, RUN_BYTES, RUN_RECORDS, Gap, Run, run_at
 from bmq_proxy.lanes.fallback.waits import LaneWaits
 from bmq_sim.loop import on_virtual_time
 
@@ -69,7 +74,7 @@ class Cluster:
         return asyncio.ensure_future(asyncio.sleep(APPEND_S, answer))
 
 
-def pump(cluster: Cluster, waits: LaneWaits | None = None) -> LanePump:
+def pump(cluster: Cluster, waits: LaneWaits | None = None, opener: Opener | None = None) -> LanePump:
     def owner_for(tp: TopicPartition) -> Any:
         if not cluster.has_owner:
             raise NotOwner(f"{tp}: no broker owns it at present")
@@ -83,6 +88,7 @@ def pump(cluster: Cluster, waits: LaneWaits | None = None) -> LanePump:
         owner_for=owner_for,
         reader=this,
         rewriting=asyncio.Semaphore(1),
+        opener=Opener() if opener is None else opener,
         waits=LaneWaits(asyncio.get_running_loop().time) if waits is None else waits,
     )
 
@@ -258,3 +264,72 @@ async def test_what_changes_ends_a_wait_for_messages_though_not_at_once_and_noth
     handing.cancel()
     await asyncio.gather(handing, return_exceptions=True)
     assert (handing.cancelled(), cluster.reading) == (True, 0)
+
+
+def test_what_decompresses_to_much_is_opened_one_at_a_time_however_many_lanes_hand_on(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """In the place that large batches of this proxy's clients have, of which there is one."""
+    large = 5 << 20
+    bombs = b"".join(build_batch([Record(0, 1, None, bytes(large))], base_offset=at, codec=4) for at in range(3))
+    open_now: list[int] = []
+    most: list[int] = []
+    real = rewriting.section_of
+
+    def section_of(batch: Buffer, header: BatchHeader, bytes_max: int) -> Section:
+        section = real(batch, header, bytes_max)
+        open_now.append(len(section))
+        most.append(len(open_now))
+        weakref.finalize(section, open_now.pop)
+        return section
+
+    async def main() -> None:
+        opener, clusters = Opener(), [Cluster([bombs]) for _ in range(4)]
+        pumps = [pump(cluster, opener=opener) for cluster in clusters]
+        await asyncio.gather(*[handing.hand_over([TP], asyncio.Event()) for handing in pumps])
+        assert [len(cluster.taken) for cluster in clusters] == [3] * 4
+
+    monkeypatch.setattr(rewriting, "section_of", section_of)
+    asyncio.run(main())
+    assert (len(most), max(most), open_now) == (12, 1, [])
+
+
+@on_virtual_time
+async def test_between_two_steps_of_a_lane_others_have_their_batches_opened() -> None:
+    steps: list[int] = []
+
+    class Steps(Opener):
+        async def look(self, look: Any, batch: Buffer, header: BatchHeader, **who: Any) -> Any:
+            assert who == {"party": OPENING, "sender": "dev"}
+            steps.append(len(split(batch)))
+            return await super().look(look, batch, header, **who)
+
+    cluster = Cluster([log(1_000)])
+    await pump(cluster, opener=Steps()).hand_over([TP], asyncio.Event())
+    assert len(cluster.taken) == 1_000
+    assert steps == [RUN_BATCHES] * (1_000 // RUN_BATCHES)
+
+
+def test_a_run_ends_before_it_has_too_much_and_before_what_is_missing() -> None:
+    data = memoryview(log(RUN_BATCHES + 1))
+    small = len(data) // (RUN_BATCHES + 1) + 1
+    run = run_at(data, 0, 3)
+    assert isinstance(run, Run)
+    assert (run.first.base_offset, len(split(data[run.position : run.end]))) == (3, RUN_BATCHES - 2)
+    wide = build_batch([Record(0, 1, None, b"")] * RUN_RECORDS)
+    large = build_batch([Record(0, 1, None, bytes(RUN_BYTES))])
+    for batch in (wide, large):
+        two = memoryview(batch + in_place(batch, split(batch)[0].next_offset))
+        run = run_at(two, 0, 0)
+        assert isinstance(run, Run)
+        assert run.end == len(batch)
+    missing = memoryview(log(1) + build_batch([Record(0, 1, None, b"7")], base_offset=7))
+    run = run_at(missing, 0, 0)
+    assert isinstance(run, Run)
+    assert run.end < small
+    assert run_at(missing, run.end, 1) == Gap(7)
+    assert run_at(missing, 0, 8) is None
+
+
+def in_place(batch: bytes, base_offset: int) -> bytes:
+    return bytes(patched(batch, split(batch)[0], base_offset=base_offset, leader_epoch=0))

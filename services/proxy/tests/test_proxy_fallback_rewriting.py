@@ -1,15 +1,31 @@
 """A lane's batches as they go on to the base."""
 
+from collections.abc import Callable
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from bmq.errors import BatchTooLarge, CorruptBatch
+from bmq.fairness.opening import ORDINARY_BYTES_MAX
 from bmq.values import LANE_TURN_IDS
-from bmq.wire.batches import HEADER_SIZE_BYTES, Record, build_batch, check_crc, iterate_records, patched, split
-from bmq.wire.compression import Codec
-from bmq.wire.records import read_signed_varint
+from bmq.wire.batches import (
+    HEADER_SIZE_BYTES,
+    BatchHeader,
+    Record,
+    RecordHeaders,
+    build_batch,
+    check_crc,
+    iterate_records,
+    patched,
+    split,
+)
+from bmq.wire.compression import Codec, Section
+from bmq.wire.labelling import batch_of, labelled
+from bmq.wire.limits import DECOMPRESSED_BYTES_MAX, RECORD_HEADERS_MAX
+from bmq.wire.records import bounds, read_signed_varint, record_of, section_of
 from bmq_proxy.lanes.fallback import rewriting
-from bmq_proxy.lanes.fallback.rewriting import pieces
+from bmq_proxy.lanes.fallback.rewriting import pieces, rewritten
 
 ID = LANE_TURN_IDS + 5
 TEXTS = st.binary(max_size=20)
@@ -219,3 +235,102 @@ def test_what_came_from_a_nested_lane_keeps_its_name_and_nothing_else_does() -> 
     for of_client in (-1, LANE_TURN_IDS - 1):
         written = build_batch(records, producer_id=of_client, producer_epoch=0, base_sequence=0)
         assert names(written) == [b"dev"] * 4, "a client may write what it likes"
+
+
+def zeros(base: int, size: int) -> bytes:
+    return in_log([Record(0, 1, None, bytes(size))], base, Codec.ZSTD)
+
+
+def test_a_step_opens_no_more_than_it_may_and_the_next_one_goes_on_behind_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    opened: list[int] = []
+    real = rewriting.section_of
+
+    def section_of(batch: bytes, header: BatchHeader, bytes_max: int) -> Section:
+        section = real(batch, header, bytes_max)
+        opened.append(len(section))
+        return section
+
+    monkeypatch.setattr(rewriting, "section_of", section_of)
+    data = b"".join(zeros(at, 3 << 20) for at in range(4))
+    position = next_offset = 0
+    for _ in range(4):
+        opened.clear()
+        step = rewritten(
+            memoryview(data)[position:],
+            decompressed_bytes_max=ORDINARY_BYTES_MAX,
+            from_offset=next_offset,
+            begin=0,
+            producer_id=ID,
+            lane="dev",
+        )
+        assert sum(opened) <= ORDINARY_BYTES_MAX
+        position, next_offset = position + step.position, step.next_offset
+        assert [piece.next_offset for piece in step.pieces] == [next_offset]
+    assert (position, next_offset) == (len(data), 4)
+
+
+@pytest.mark.parametrize(
+    "records",
+    [
+        [Record(0, 1, None, bytes(ORDINARY_BYTES_MAX))],
+        [Record(0, 1, None, b"", (("a", b""),) * 9_000)] * (rewriting.ORDINARY_HEADERS_MAX // 9_000 + 1),
+    ],
+    ids=["bytes", "headers"],
+)
+def test_what_is_too_large_for_an_ordinary_step_goes_on_in_a_large_one(records: list[Record]) -> None:
+    data = in_log(records, 0, Codec.ZSTD) + zeros(len(records), DECOMPRESSED_BYTES_MAX - 1_000)
+
+    def step(bytes_max: int) -> rewriting.Rewritten:
+        return rewritten(data, decompressed_bytes_max=bytes_max, from_offset=0, begin=0, producer_id=ID, lane="dev")
+
+    with pytest.raises(BatchTooLarge):
+        step(ORDINARY_BYTES_MAX)
+    made = step(DECOMPRESSED_BYTES_MAX)
+    assert made.next_offset == len(records), "the other one decompresses to more than is left"
+    [header, _] = split(data)
+    assert made.position == header.end
+    found = [record for piece in made.pieces for record in iterate_records(piece.batch, split(piece.batch)[0])]
+    assert [(one.value, len(one.headers)) for one in found] == [(one.value, len(one.headers) + 1) for one in records]
+
+
+@given(records=RECORDS, at=st.integers(0), byte=st.integers(0, 255))
+def test_a_record_is_labelled_exactly_where_it_can_be_read(records: list[Record], at: int, byte: int) -> None:
+    """Twins: `record_of` makes all of it, `labelled` looks at lengths."""
+    batch = bytearray(in_log(records, 0))
+    [header] = split(bytes(batch))
+    batch[HEADER_SIZE_BYTES + at % (len(batch) - HEADER_SIZE_BYTES)] = byte
+    section = section_of(bytes(batch), header, DECOMPRESSED_BYTES_MAX)
+
+    def outcome(read: Callable[[int, int], RecordHeaders]) -> list[RecordHeaders] | str:
+        try:
+            return [read(start, end) for start, end in bounds(section, header)]
+        except CorruptBatch:
+            return "corrupt"
+
+    def plain(start: int, end: int) -> RecordHeaders:
+        record = record_of(section, start, end, header)
+        return [one for one in record.headers if one[0] != "bmq-lane"]
+
+    def short(start: int, end: int) -> RecordHeaders:
+        made = labelled(
+            section, start, end, header, name=b"bmq-lane", label=lambda _: b"dev", headers_max=DECOMPRESSED_BYTES_MAX
+        )
+        alone = batch_of([made], codec=0, producer=(1, 0, 0), first_offset=made.offset, next_offset=made.offset + 1)
+        [record] = iterate_records(alone, split(alone)[0])
+        assert record.headers[-1] == ("bmq-lane", b"dev")
+        return list(record.headers[:-1])
+
+    assert outcome(short) == outcome(plain)
+
+
+def test_a_record_that_has_as_many_headers_as_it_may_gives_the_last_one_up() -> None:
+    full = Record(0, 1, b"k", b"v", tuple((f"h{number}", b"") for number in range(RECORD_HEADERS_MAX)))
+    [(_, found)] = gone_on(in_log([full], 0), from_offset=0, begin=0)
+    assert list(found.headers) == [*full.headers[:-1], ("bmq-lane", b"dev")]
+
+
+@pytest.mark.parametrize("codec", list(Codec))
+def test_a_large_value_goes_on_as_it_was(codec: Codec) -> None:
+    value = bytes(range(256)) * (12 << 10)
+    [(_, found)] = gone_on(in_log([Record(0, 1, b"k", value)], 0, codec), from_offset=0, begin=0)
+    assert (found.key, found.value) == (b"k", value)

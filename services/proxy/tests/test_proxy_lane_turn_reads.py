@@ -11,11 +11,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from bmq.errors import BatchTooLarge
+from bmq.fairness.opening import ORDINARY_BYTES_MAX, Opener
 from bmq.metadata.image import Image, Turn
 from bmq.metadata.records import Whose
 from bmq.values import TopicId, TopicPartition
 from bmq.wire.batches import Record, build_batch, check_crc, iterate_records, patched, split
 from bmq.wire.compression import Codec
+from bmq.wire.limits import DECOMPRESSED_BYTES_MAX
 from bmq_proxy.fetch.answers import Found, Read, Result
 from bmq_proxy.lanes.fallback.beginning import from_begin
 from bmq_proxy.lanes.fallback.turns import LaneTurns
@@ -49,6 +52,7 @@ class Cluster:
     parts: list[bytes] = field(default_factory=list)
     meanwhile: Callable[[], None] = lambda: None
     """What happens while a Fetch waits."""
+    opener: Opener = field(default_factory=Opener)
 
     async def hold(self, _topic_ids: object, _until_s: float) -> bool:
         return True
@@ -80,6 +84,7 @@ class Cluster:
             cast(Any, view),
             BaseEnds(),
             turns,
+            opener=self.opener,
             bytes_per_s=lambda: 1,
             pace=Pace("dev", "read", lambda: 0, owed_s_max=1),
         )
@@ -166,3 +171,27 @@ def test_a_batch_that_cannot_be_opened_stays_whole_and_one_that_ends_before_the_
     broken = bytes(patched(bytes(batch), header, base_offset=20, leader_epoch=3, max_timestamp_ms=5))
     assert from_begin([broken], 23) == [broken]
     assert from_begin([log(10, 5), log(15, 2)], 15) == [log(15, 2)]
+
+
+@on_virtual_time
+async def test_the_batch_in_which_a_turn_begins_is_opened_where_all_are_and_a_large_one_where_large_ones_are() -> None:
+    tried: list[int] = []
+
+    class Noted(Opener):
+        async def look(self, look: Any, batch: Any, header: Any, **who: Any) -> Any:
+            def noted(*args: Any, decompressed_bytes_max: int) -> Any:
+                tried.append(decompressed_bytes_max)
+                return look(*args, decompressed_bytes_max=decompressed_bytes_max)
+
+            assert len(split(batch)) == 1
+            return await super().look(noted, batch, header, **who)
+
+    records = [Record(0, 1, None, bytes(ORDINARY_BYTES_MAX)), Record(0, 1, None, b"21")]
+    batch = build_batch(records, base_offset=20, codec=Codec.ZSTD)
+    cluster = Cluster(turn=in_lane(21), parts=[batch + log(22, 1)], opener=Noted())
+    found = await cluster.fetch(20)
+    assert messages(cast(Any, found.parts)) == [(21, b"21"), (22, b"22")]
+    assert found.size_bytes == sum(memoryview(part).nbytes for part in found.parts)
+    assert tried == [ORDINARY_BYTES_MAX, DECOMPRESSED_BYTES_MAX]
+    with pytest.raises(BatchTooLarge):
+        from_begin([batch], 21, decompressed_bytes_max=ORDINARY_BYTES_MAX)

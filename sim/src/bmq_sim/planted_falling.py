@@ -43,8 +43,8 @@ def _nested_names_are_lost() -> AbstractContextManager[Any]:
     """What comes from a lane that is nested goes on under the name of the one around it."""
     real = rewriting._of_lane
 
-    def of_lane(record: Any, lane: str, nested: Any) -> Any:
-        return real(record, lane, ())
+    def of_lane(said: Any, lane: str, nested: Any) -> Any:
+        return real(said, lane, ())
 
     return patch.object(rewriting, "_of_lane", new=of_lane)
 

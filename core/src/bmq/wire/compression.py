@@ -29,6 +29,7 @@ _SNAPPY_RATIO_MAX: Final = 64
 _OUTPUT_FIRST_BYTES: Final = 16 << 10
 _GROWTH: Final = 8
 _MAPPED_BYTES_MIN: Final = 1 << 20
+_COPIED_BYTES: Final = 1 << 20
 _OUTPUT_FULL: Final = "failed to write whole buffer"
 
 
@@ -124,7 +125,9 @@ def compress(codec: int, data: Buffer) -> bytes:
             return _compress_xerial(memoryview(data))
         case Codec.LZ4:
             frame = cramjam.lz4.Compressor(block_linked=False)
-            frame.compress(bytes(data))
+            whole = memoryview(data)
+            for start in range(0, len(whole), _COPIED_BYTES):  # a copy of all of it would stop other threads
+                frame.compress(bytes(whole[start : start + _COPIED_BYTES]))
             return bytes(frame.finish())
         case Codec.ZSTD:
             return bytes(cramjam.zstd.compress(data))

@@ -6,7 +6,7 @@ gaps in it, as Kafka's compaction leaves them.
 """
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import Final, NamedTuple
+from typing import Final
 
 from typing_extensions import Buffer
 
@@ -20,9 +20,31 @@ Choose = Callable[[int, Sequence[bytes]], str]
 REST: Final = ""
 
 
-class _Part(NamedTuple):
-    records: list[memoryview]
-    timestamps_ms: list[int]
+COPIED_BYTES: Final = 256 << 10
+"""So much of a large record is copied at a time: nobody else has the interpreter meanwhile."""
+
+
+class _Part:
+    """Its records as they were, one behind the other: an object for each of them would take longer to free, all at
+    once, than others may wait.
+    """
+
+    __slots__ = ("body", "count", "max_timestamp_ms")
+
+    def __init__(self) -> None:
+        self.body = bytearray()
+        self.count = 0
+        self.max_timestamp_ms = NO_TIMESTAMP
+
+    def add(self, record: memoryview, timestamp_ms: int) -> None:
+        """Behind all others."""
+        if len(record) <= COPIED_BYTES:
+            self.body += record
+        else:
+            for begin in range(0, len(record), COPIED_BYTES):
+                self.body += record[begin : begin + COPIED_BYTES]
+        self.count += 1
+        self.max_timestamp_ms = max(self.max_timestamp_ms, timestamp_ms)
 
 
 def parted(
@@ -33,9 +55,11 @@ def parted(
     choose: Choose,
     decompressed_bytes_max: int,
     headers_max: int = BATCH_HEADERS_MAX,
+    step: Callable[[], None] | None = None,
 ) -> Mapping[str, bytes] | None:
     """The batch's parts by what `choose` says, the rest's among them, though that may have no record; None: all of it
-    is the rest's. `wanted` is the header's name in lower case; records without it are the rest's.
+    is the rest's. `wanted` is the header's name in lower case; records without it are the rest's. `step` is
+    called for each record.
 
     Raises CorruptBatch, BatchTooLarge (decompresses to more than the cap, or the records that may name one have more
     headers than `headers_max`), UnsupportedCompression, and what `choose` raises.
@@ -46,10 +70,12 @@ def parted(
     lower, name = bytes(section).lower(), wanted.encode()
     if name not in lower:
         return None
-    parts: dict[str, _Part] = {REST: _Part([], [])}
+    parts: dict[str, _Part] = {REST: _Part()}
     view = memoryview(section)
     begin = 0
     for number, (start, end) in enumerate(bounds(section, header)):
+        if step is not None:
+            step()
         offset, timestamp_ms, position = place_of(section, start, end, header)
         if offset != header.base_offset + number:
             raise CorruptBatch(f"record {number} says offset delta {offset - header.base_offset}")
@@ -60,16 +86,17 @@ def parted(
             if headers_max < 0:
                 raise BatchTooLarge(f"a batch with too many headers: {number + 1} records have them all")
             said = _said(record, wanted)
-        one = parts.setdefault(choose(number, said) if said else REST, _Part([], []))
-        one.records.append(view[begin:end])
-        one.timestamps_ms.append(timestamp_ms)
+        lane = choose(number, said) if said else REST
+        if lane not in parts:
+            parts[lane] = _Part()
+        parts[lane].add(view[begin:end], timestamp_ms)
         begin = end
     return {name: _built(header, one) for name, one in parts.items()} if len(parts) > 1 else None
 
 
 def emptied(header: BatchHeader, *, max_timestamp_ms: int) -> bytes:
     """A batch without its records, with all else that an owner judges it by but for the codec."""
-    return _assembled(header, [], attributes=header.attributes, max_timestamp_ms=max_timestamp_ms)
+    return _assembled(header, b"", 0, attributes=header.attributes, max_timestamp_ms=max_timestamp_ms)
 
 
 def _said(record: Record, wanted: str) -> list[bytes]:
@@ -80,18 +107,18 @@ def _built(header: BatchHeader, part: _Part) -> bytes:
     """The largest timestamp is that of its records, and never below the batch's first one, from which theirs are
     counted.
     """
-    largest_ms = max(part.timestamps_ms, default=NO_TIMESTAMP)
     return _assembled(
         header,
-        part.records,
+        memoryview(part.body),
+        part.count,
         attributes=header.attributes & ~LOG_APPEND_TIME_BIT,
-        max_timestamp_ms=max(header.base_timestamp_ms, largest_ms),
+        max_timestamp_ms=max(header.base_timestamp_ms, part.max_timestamp_ms),
     )
 
 
-def _assembled(header: BatchHeader, records: Sequence[memoryview], *, attributes: int, max_timestamp_ms: int) -> bytes:
+def _assembled(header: BatchHeader, body: Buffer, count: int, *, attributes: int, max_timestamp_ms: int) -> bytes:
     return assembled(
-        b"".join(records),
+        body,
         base_offset=header.base_offset,
         leader_epoch=header.leader_epoch,
         attributes=attributes,
@@ -99,5 +126,5 @@ def _assembled(header: BatchHeader, records: Sequence[memoryview], *, attributes
         base_timestamp_ms=header.base_timestamp_ms,
         max_timestamp_ms=max_timestamp_ms,
         producer=(header.producer_id, header.producer_epoch, header.base_sequence),
-        record_count=len(records),
+        record_count=count,
     )

@@ -58,12 +58,14 @@ def iterate_records(
         yield record_of(section, start, end, header)
 
 
-def counted_records(batch: Buffer, header: BatchHeader) -> Iterator[Record]:
+def counted_records(
+    batch: Buffer, header: BatchHeader, *, decompressed_bytes_max: int = DECOMPRESSED_BYTES_MAX
+) -> Iterator[Record]:
     """The same, counted: where not all is validated a batch was taken with as many records as it has offsets, and
     nobody looked at what each says of its own. One with fewer has the gaps that its records say. Raises as
     `iterate_records`.
     """
-    records = iterate_records(batch, header)
+    records = iterate_records(batch, header, decompressed_bytes_max=decompressed_bytes_max)
     if header.record_count != header.last_offset_delta + 1:
         return records
     return (record._replace(offset=offset) for offset, record in enumerate(records, header.base_offset))
@@ -359,15 +361,15 @@ def read_signed_varint(section: Section, position: int) -> tuple[int, int]:
 
 def _append_record(body: bytearray, record: Record, *, timestamp_delta: int, offset_delta: int) -> None:
     one = bytearray(b"\x00")
-    _appendread_signed_varint(one, timestamp_delta)
-    _appendread_signed_varint(one, offset_delta)
+    append_signed_varint(one, timestamp_delta)
+    append_signed_varint(one, offset_delta)
     _append_nullable(one, record.key)
     _append_nullable(one, record.value)
-    _appendread_signed_varint(one, len(record.headers))
+    append_signed_varint(one, len(record.headers))
     for key, value in record.headers:
         _append_nullable(one, key.encode("utf-8", "surrogateescape"))
         _append_nullable(one, value)
-    _appendread_signed_varint(body, len(one))
+    append_signed_varint(body, len(one))
     body += one
 
 
@@ -375,11 +377,12 @@ def _append_nullable(out: bytearray, data: bytes | None) -> None:
     if data is None:
         out.append(1)
     else:
-        _appendread_signed_varint(out, len(data))
+        append_signed_varint(out, len(data))
         out += data
 
 
-def _appendread_signed_varint(out: bytearray, value: int) -> None:
+def append_signed_varint(out: bytearray, value: int) -> None:
+    """Writes what `read_signed_varint` reads."""
     raw = (value << 1) ^ (value >> 63)
     while raw >= 0x80:
         out.append(raw & 0x7F | 0x80)

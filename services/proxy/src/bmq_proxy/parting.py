@@ -30,6 +30,7 @@ from bmq.errors import (
     PolicyViolation,
     UnknownLane,
 )
+from bmq.fairness.giving_way import GivingWay
 from bmq.fairness.opening import ORDINARY_BYTES_MAX
 from bmq.metadata.image import Image, Topic
 from bmq.naming.lane_choice import LaneChoice, TooMuchBaggage
@@ -365,6 +366,7 @@ class _Choosing:
             choose=self._choose,
             decompressed_bytes_max=decompressed_bytes_max,
             headers_max=ORDINARY_HEADERS_MAX if decompressed_bytes_max <= ORDINARY_BYTES_MAX else BATCH_HEADERS_MAX,
+            step=GivingWay().step,
         )
 
     def refuse(self, number: int, why: str) -> None:

@@ -11,6 +11,7 @@ from typing import Annotated, Final
 from fastapi import FastAPI, Query, Response
 
 from bmq.errors import UnknownTopic
+from bmq.fairness.turns import Places
 from bmq.metadata.image import Image, Turn
 from bmq.metadata.records import Whose
 from bmq.naming.lanes import BASE, lane_of, overlay_name
@@ -19,7 +20,7 @@ from bmq.values import TopicPartition
 from bmq_controller.api.coordinators import topic_consumers
 from bmq_controller.api.lanes import find
 from bmq_controller.api.paging import Continue, Page, numbered_page, page
-from bmq_controller.api.parameters import MISSING
+from bmq_controller.api.parameters import MISSING, Address
 from bmq_controller.api.route_models import (
     ConsumersView,
     LaneRouteView,
@@ -32,6 +33,8 @@ from bmq_controller.api.route_progress import Place, Progress, ends_of, first_pl
 from bmq_controller.api.sources import ApiSources, in_thread
 from bmq_controller.machine.routes import Consumers, Route, of_partition, route_of, verdict
 
+ROUTES_AT_ONCE: Final = 2
+"""Coordinators and owners are asked for each page: so many are put together at a time, and one for each address."""
 LANES_MAX: Final = 100
 """A page has no more: of each all partitions are looked at in the metadata."""
 COUNTED_MAX: Final = 200_000
@@ -47,54 +50,77 @@ OnePartition = Annotated[int | None, Query(ge=0, description="Only this one")]
 def add_to(app: FastAPI, sources: ApiSources) -> None:
     """Adds the requests that show where messages of a topic go."""
 
-    @app.get("/v1/routes/{topic}", tags=["lanes"], responses=MISSING)
-    async def list_routes(topic: str, limit: Lanes = LANES_MAX, after: Continue = None) -> Page[RouteView]:
+    at_once = Places(ROUTES_AT_ONCE, leaving=True)
+
+    @app.get("/v1/routes/{topic}", tags=["lanes"], responses=MISSING, response_model=Page[RouteView])
+    async def list_routes(topic: str, address: Address, limit: Lanes = LANES_MAX, after: Continue = None) -> Response:
         """Who handles what is written to a topic now: in the base, which comes first, and in each lane."""
         _check_name(topic)
-        image = sources.image
-        lanes = _lanes(image, topic, limit=limit, after=after)
-        routes = await in_thread(lambda: [route_of(image, image.lanes.get(name), topic) for name in lanes.items])
-        consumers = await _consumers(sources, topic, routes)
-        places = await in_thread(lambda: first_places(image, routes))
-        progress = await progress_of(sources, [one for some in places.values() for one in some])
-        return Page(
-            items=[
-                _view(route, consumers[route.lane_name], _waiting(places[route.lane_name], progress), sources)
-                for route in routes
-            ],
-            next_token=lanes.next_token,
-        )
+        async with at_once.holding(party=address):
+            return await _listed(sources, topic, limit=limit, after=after)
 
     @app.get("/v1/lanes/{name}/routes/{topic}", tags=["lanes"], responses=MISSING, response_model=LaneRouteView)
     async def get_route(
         name: str,
         topic: str,
+        *,
+        address: Address,
         limit: Partitions = PARTITIONS_MAX,
         after: Continue = None,
         partition: OnePartition = None,
     ) -> Response:
         """Who handles what is written to a topic in one lane now, with its partitions, so many at a time."""
         _check_name(topic)
-        image = sources.image
-        lane = find(image, name)
-        route = await in_thread(lambda: route_of(image, lane, topic))
-        if route.own is None and route.base is None:
-            raise _unknown()
-        shown = _indexes(route, limit=limit, after=after, partition=partition)
-        consumers = (await _consumers(sources, topic, [route]))[name]
-        places = places_of(image, route, shown.items)
-        progress = await progress_of(sources, places)
-        progress |= await ends_of(sources, route, shown.items, progress)
-        summary = _view(route, consumers, _waiting(places, progress), sources)
-        view = LaneRouteView(
-            **summary.model_dump(),
-            items=[
-                _partition(route, tp.partition, image.turn(tp), consumers, progress.get(tp, Progress()))
-                for tp in tps_of(route, shown.items)
-            ],
-            next_token=shown.next_token,
-        )
-        return Response(view.model_dump_json(by_alias=True), media_type="application/json")
+        async with at_once.holding(party=address):
+            return await _shown(sources, topic, name, limit=limit, after=after, partition=partition)
+
+
+async def _listed(sources: ApiSources, topic: str, *, limit: int, after: str | None) -> Response:
+    image = sources.image
+
+    def chosen() -> tuple[list[Route], dict[str, list[Place]], str | None]:
+        lanes = _lanes(image, topic, limit=limit, after=after)
+        routes = [route_of(image, image.lanes.get(name), topic) for name in lanes.items]
+        return routes, first_places(image, routes), lanes.next_token
+
+    routes, places, next_token = await in_thread(chosen)
+    consumers = await _consumers(sources, topic, routes)
+    progress = await progress_of(sources, [one for some in places.values() for one in some])
+    grace_s = sources.leader().lane_grace_s
+
+    def encoded() -> bytes:
+        items = [
+            _view(route, consumers[route.lane_name], _waiting(places[route.lane_name], progress), grace_s)
+            for route in routes
+        ]
+        return Page(items=items, next_token=next_token).model_dump_json(by_alias=True).encode()
+
+    return Response(await in_thread(encoded), media_type="application/json")
+
+
+async def _shown(
+    sources: ApiSources, topic: str, name: str, *, limit: int, after: str | None, partition: int | None
+) -> Response:
+    image = sources.image
+    lane = find(image, name)
+    route = await in_thread(lambda: route_of(image, lane, topic))
+    if route.own is None and route.base is None:
+        raise _unknown()
+    shown = _indexes(route, limit=limit, after=after, partition=partition)
+    consumers = (await _consumers(sources, topic, [route]))[name]
+    places = places_of(image, route, shown.items)
+    progress = await progress_of(sources, places)
+    progress |= await ends_of(sources, route, shown.items, progress)
+    summary = _view(route, consumers, _waiting(places, progress), sources.leader().lane_grace_s)
+    view = LaneRouteView(
+        **summary.model_dump(),
+        items=[
+            _partition(route, tp.partition, image.turn(tp), consumers, progress.get(tp, Progress()))
+            for tp in tps_of(route, shown.items)
+        ],
+        next_token=shown.next_token,
+    )
+    return Response(view.model_dump_json(by_alias=True), media_type="application/json")
 
 
 def _lanes(image: Image, topic: str, *, limit: int, after: str | None) -> Page[str]:
@@ -163,8 +189,8 @@ def _waiting(places: Sequence[Place], progress: Mapping[TopicPartition, Progress
     )
 
 
-def _view(route: Route, consumers: Consumers, waiting: WaitingView, sources: ApiSources) -> RouteView:
-    said = verdict(route, consumers, grace_s=sources.leader().lane_grace_s)
+def _view(route: Route, consumers: Consumers, waiting: WaitingView, grace_s: float) -> RouteView:
+    said = verdict(route, consumers, grace_s=grace_s)
     lane, turns, seen = route.lane, route.turns, consumers.seen
     return RouteView(
         lane=route.lane_name,

@@ -7,12 +7,16 @@ from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import Final
 
+from typing_extensions import Buffer
+
 from bmq.errors import OffsetOutOfRange, UnknownTopic
 from bmq.fairness.grouping import in_groups
+from bmq.fairness.opening import Opener
 from bmq.fairness.turns import NOBODY, Party, Turns
 from bmq.metadata.image import Image
 from bmq.values import TopicId, TopicPartition
-from bmq_proxy.fetch.answers import Found, Read, Result
+from bmq.wire.batches import BatchHeader, split
+from bmq_proxy.fetch.answers import Found, Read, Result, whole
 from bmq_proxy.fetch.reader import FetchReader
 from bmq_proxy.lanes.fallback.beginning import from_begin
 from bmq_proxy.lanes.fallback.turns import LaneTurns
@@ -58,14 +62,16 @@ class LaneReader:
         ends: BaseEnds,
         turns: LaneTurns,
         *,
+        opener: Opener,
         bytes_per_s: Callable[[], int],
         pace: Pace,
     ) -> None:
-        """`bytes_per_s`: what may be read of the base at present; it is asked for at each request. `pace`: how much the
-        lane's clients may read, of whatever.
+        """`opener` opens the batch in which a turn begins. `bytes_per_s`: what may be read of the base at present; it
+        is asked for at each request. `pace`: how much the lane's clients may read, of whatever.
         """
         self._reader = reader
         self._view = view
+        self._opener = opener
         self._bytes_per_s = bytes_per_s
         self._cap = RateCap(1)
         self._turns = Turns()
@@ -88,6 +94,21 @@ class LaneReader:
             reads, min_bytes=min_bytes, max_bytes=max_bytes, max_wait_ms=max_wait_ms, party=party
         )
 
+    async def _from_begin(self, found: Found, begin: int, party: Party) -> Found:
+        """Clients leave out what lies below the offset that they asked for: these asked for one below their turn."""
+        if not found.parts:
+            return found
+
+        def look(batches: Buffer, _: BatchHeader, /, *, decompressed_bytes_max: int) -> Sequence[Buffer]:
+            return from_begin([batches], begin, decompressed_bytes_max=decompressed_bytes_max)
+
+        batches = whole(found.parts)
+        [first] = split(batches, count_max=1)
+        address, sender = party
+        cut = await self._opener.look(look, batches[: first.end], first, party=address, sender=sender)
+        parts = [*cut, batches[first.end :]] if first.end < batches.nbytes else cut
+        return replace(found, parts=parts, size_bytes=sum(memoryview(part).nbytes for part in parts))
+
     async def _read_in_turn(
         self, reads: Sequence[Read], *, min_bytes: int, max_bytes: int, max_wait_ms: int, party: Party
     ) -> Result:
@@ -105,7 +126,7 @@ class LaneReader:
         found = dict(zip((read.tp for read in asked), result.found, strict=True))
         cut = [read for read in reads if read.offset < begins.get(read.tp, read.offset)]
         for read in cut:
-            found[read.tp] = await _from_begin(found[read.tp], begins[read.tp])
+            found[read.tp] = await self._from_begin(found[read.tp], begins[read.tp], party)
         for tp, begin in begins.items():
             # It was over while records were waited for, and may be another one by now: what they are of is the base's.
             if self._lane_turns.begin(tp) != begin:
@@ -256,14 +277,6 @@ class LaneReader:
             pass
         finally:
             unsubscribe()
-
-
-async def _from_begin(found: Found, begin: int) -> Found:
-    """Clients leave out what lies below the offset that they asked for: these asked for one below their turn."""
-    if not found.parts:
-        return found
-    parts = await asyncio.get_running_loop().run_in_executor(None, from_begin, found.parts, begin)
-    return replace(found, parts=parts, size_bytes=sum(memoryview(part).nbytes for part in parts))
 
 
 def _unwritten(read: Read, at: int) -> Found:

@@ -145,6 +145,7 @@ class LaneTables:
                 view,
                 self._ends,
                 self._turns,
+                opener=self._proxy.proofs.opener,
                 bytes_per_s=self._base_bytes_per_s(lane.name),
                 pace=paces.read,
             ),

@@ -8,12 +8,17 @@ from typing_extensions import Buffer
 
 from bmq.errors import BatchTooLarge, CorruptBatch, UnsupportedCompression
 from bmq.wire.batches import BatchHeader, build_batch, counted_records, patched, split
+from bmq.wire.limits import DECOMPRESSED_BYTES_MAX
 from bmq_proxy.fetch.answers import whole
 
 
-def from_begin(parts: Sequence[Buffer], begin: int) -> Sequence[Buffer]:
+def from_begin(
+    parts: Sequence[Buffer], begin: int, *, decompressed_bytes_max: int = DECOMPRESSED_BYTES_MAX
+) -> Sequence[Buffer]:
     """The same batches, of which one may span two parts, without what lies before `begin`. One that cannot be opened
     stays as it is: the base gets such a one whole or not at all.
+
+    Raises BatchTooLarge where it decompresses to more than it may here, and not to more than any may.
     """
     batches = whole(parts)
     [header] = split(batches, count_max=1)
@@ -23,13 +28,16 @@ def from_begin(parts: Sequence[Buffer], begin: int) -> Sequence[Buffer]:
     if header.next_offset <= begin:
         return rest
     try:
-        return [_cut(batches, header, begin), *rest]
-    except (CorruptBatch, BatchTooLarge, UnsupportedCompression):
+        return [_cut(batches, header, begin, decompressed_bytes_max), *rest]
+    except (CorruptBatch, BatchTooLarge, UnsupportedCompression) as error:
+        if isinstance(error, BatchTooLarge) and decompressed_bytes_max < DECOMPRESSED_BYTES_MAX:
+            raise
         return parts
 
 
-def _cut(batch: Buffer, header: BatchHeader, begin: int) -> Buffer:
-    left = (record for record in counted_records(batch, header) if record.offset >= begin)
+def _cut(batch: Buffer, header: BatchHeader, begin: int, decompressed_bytes_max: int) -> Buffer:
+    records = counted_records(batch, header, decompressed_bytes_max=decompressed_bytes_max)
+    left = (record for record in records if record.offset >= begin)
     made = build_batch(
         left,
         base_offset=begin,

@@ -16,6 +16,7 @@ from typing_extensions import Buffer
 from bmq.errors import BmqError, NotReady, OffsetOutOfRange, TurnIsOver
 from bmq.fairness.grouping import in_groups
 from bmq.fairness.log_limit import RateLimited
+from bmq.fairness.opening import Opener
 from bmq.metadata.image import Image, Turn
 from bmq.metadata.records import Whose
 from bmq.roles.controller import Metadata
@@ -23,17 +24,22 @@ from bmq.roles.lane_turns import LaneControl
 from bmq.roles.owner import HANDED_OVER, Appended, Owner
 from bmq.storage.durable import cancelled
 from bmq.values import TopicPartition
-from bmq.wire.batches import split
+from bmq.wire.batches import BatchHeader
 from bmq_proxy import metrics
 from bmq_proxy.fetch.answers import Found, Read, Result, whole
 from bmq_proxy.fetch.reader import Reader
-from bmq_proxy.lanes.fallback.rewriting import Piece, pieces
+from bmq_proxy.lanes.fallback.rewriting import Piece, Rewritten, rewritten
+from bmq_proxy.lanes.fallback.runs import Gap, Run, run_at
 from bmq_proxy.lanes.fallback.waits import LaneWaits
 
 READ_BYTES: Final = 1 << 20
 READ_AT_ONCE: Final = 500
 APPENDS_AT_ONCE: Final = 100
 """Each that is refused costs the base's owner a look at the store."""
+APPENDED_BYTES: Final = 1 << 20
+"""What is rewritten is handed on before more is: no partition has more of it at a time, beside one step's."""
+OPENING: Final = "lanes that fall back"
+"""As one party all of them have batches opened, and each lane its turns in that."""
 WAIT_MS: Final = 30_000
 SETTLED_S: Final = 0.5
 """What changes meanwhile ends a wait for messages, but not before so long: turns of one topic begin one after the
@@ -52,14 +58,6 @@ class _Place:
     next_offset: int
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Made:
-    pieces: list[Piece]
-    next_offset: int
-    goes_on_at: int | None = None
-    """Where there is something again, behind offsets that have none; None: nothing is missing."""
-
-
 class LanePump:
     """One lane's."""
 
@@ -72,15 +70,19 @@ class LanePump:
         owner_for: Callable[[TopicPartition], Owner],
         reader: Reader,
         rewriting: asyncio.Semaphore,
+        opener: Opener,
         waits: LaneWaits,
     ) -> None:
-        """`rewriting`: how many partitions of all lanes have batches opened at a time. `waits` is told what waits."""
+        """`rewriting`: how many partitions of all lanes have batches rewritten at a time, which `opener` opens. `waits`
+        is told what waits.
+        """
         self._lane = lane
         self._control = control
         self._metadata = metadata
         self._owner_for = owner_for
         self._reader = reader
         self._rewriting = rewriting
+        self._opener = opener
         self._waits = waits
         self._nested_of: tuple[object, frozenset[bytes]] = (None, frozenset())
         self._places: dict[TopicPartition, _Place] = {}
@@ -151,23 +153,55 @@ class LanePump:
                     self._waits.found(tp, found.high_watermark - now.next_offset)
 
     async def _append(self, tp: TopicPartition, place: _Place, found: Found) -> bool:
-        assert place.turn.base_topic_id is not None, f"{tp} goes on to no topic"
-        base_tp = TopicPartition(place.turn.base_topic_id, tp.partition)
-        batches = whole(found.parts)
+        """Hands on what was found, a few batches a step: between two of them others have theirs opened."""
+        log = memoryview(whole(found.parts))
+        made: list[Piece] = []
+        position, next_offset = 0, place.next_offset
+        while isinstance(run := run_at(log, position, next_offset), Run):
+            step = await self._rewritten(log[run.position : run.end], run.first, place.turn, next_offset)
+            made += step.pieces
+            position, next_offset = run.position + step.position, step.next_offset
+            if len(made) >= APPENDS_AT_ONCE or sum(len(piece.batch) for piece in made) >= APPENDED_BYTES:
+                if not await self._handed_on(tp, place.turn, made):
+                    return False
+                made = []
+        if made and not await self._handed_on(tp, place.turn, made):
+            return False
+        if isinstance(run, Gap):
+            self.goes_on_at[tp] = run.goes_on_at
+            await self._begin_anew(tp)
+        return True
+
+    async def _rewritten(self, batches: memoryview, first: BatchHeader, turn: Turn, from_offset: int) -> Rewritten:
+        """In a place of those in which this proxy opens what clients write."""
+
+        def look(batches: Buffer, _: BatchHeader, /, *, decompressed_bytes_max: int) -> Rewritten:
+            return rewritten(
+                batches,
+                decompressed_bytes_max=decompressed_bytes_max,
+                from_offset=from_offset,
+                begin=turn.begin,
+                producer_id=turn.producer_id,
+                lane=self._lane,
+                nested=nested,
+            )
+
         nested = self._nested(self._metadata.image)
-        made = await asyncio.get_running_loop().run_in_executor(None, self._pieces, batches, place, nested)
-        for some in in_groups(made.pieces, APPENDS_AT_ONCE):
+        return await self._opener.look(look, batches, first, party=OPENING, sender=self._lane)
+
+    async def _handed_on(self, tp: TopicPartition, turn: Turn, made: Sequence[Piece]) -> bool:
+        """Whether the base has these now."""
+        assert turn.base_topic_id is not None, f"{tp} goes on to no topic"
+        base_tp = TopicPartition(turn.base_topic_id, tp.partition)
+        for some in in_groups(made, APPENDS_AT_ONCE):
             # They come in this order, and the base's owner takes none where one before it is missing.
             if (error := await self._refused(base_tp, some)) is not None:
                 if not isinstance(error, (NotReady, TurnIsOver)):
                     self._complain(tp, error)
                 await asyncio.sleep(PAUSE_S)
                 return False
-        metrics.HANDED_OVER.labels(self._lane).inc(made.next_offset - place.next_offset)
-        self._places[tp] = _Place(turn=place.turn, next_offset=made.next_offset)
-        if made.goes_on_at is not None:
-            self.goes_on_at[tp] = made.goes_on_at
-            await self._begin_anew(tp)
+        metrics.HANDED_OVER.labels(self._lane).inc(made[-1].next_offset - self._places[tp].next_offset)
+        self._places[tp] = _Place(turn=turn, next_offset=made[-1].next_offset)
         return True
 
     async def _refused(self, base_tp: TopicPartition, made: Sequence[Piece]) -> BmqError | None:
@@ -190,28 +224,6 @@ class LanePump:
             )
             self._nested_of = image.lanes, frozenset(names)
         return self._nested_of[1]
-
-    def _pieces(self, batches: Buffer, place: _Place, nested: frozenset[bytes]) -> _Made:
-        """What there is to go on, up to where something is missing."""
-        found: list[Piece] = []
-        next_offset = place.next_offset
-        for header in split(batches):
-            if header.next_offset <= next_offset:
-                continue
-            if header.base_offset > next_offset or not header.record_count:
-                at = header.base_offset if header.record_count else header.next_offset
-                return _Made(pieces=found, next_offset=next_offset, goes_on_at=at)
-            found += pieces(
-                batches,
-                header,
-                from_offset=next_offset,
-                begin=place.turn.begin,
-                producer_id=place.turn.producer_id,
-                lane=self._lane,
-                nested=nested,
-            )
-            next_offset = header.next_offset
-        return _Made(pieces=found, next_offset=next_offset)
 
     async def _place(self, tp: TopicPartition) -> _Place | None:
         """How far the base has it; None: it is not its turn, or nobody can say now."""

@@ -52,6 +52,7 @@ class Fallback:
             by_lane=proxy.metadata.by_lane,
             owner_for=proxy.owner_for,
             reader=proxy.reader,
+            opener=proxy.proofs.opener,
             closings=closings,
             topics_of=topics_of,
             look_every_s=proxy.settings.lane_look_ms / 1000,

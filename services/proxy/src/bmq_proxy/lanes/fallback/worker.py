@@ -13,6 +13,7 @@ import structlog
 
 from bmq.errors import BmqError
 from bmq.fairness.log_limit import RateLimited
+from bmq.fairness.opening import Opener
 from bmq.metadata.image import Image, Lane, Topic
 from bmq.metadata.records import Whose
 from bmq.metadata.shared_map import differences
@@ -34,7 +35,7 @@ COMPLAIN_EVERY_S: Final = 10.0
 LOOKED_AT_ONCE: Final = 4
 """Lanes of which all coordinators are asked at a time: the others wait, and none is too late for waiting."""
 REWRITTEN_AT_ONCE: Final = 4
-"""Partitions of all lanes whose batches are open at a time: a MiB of a log may be fifty of messages."""
+"""Partitions of all lanes that hand on at a time. How many of their batches are open is up to `Opener`."""
 
 _log = structlog.get_logger("bmq.lanes")
 
@@ -59,6 +60,7 @@ class FallbackWorker:
         by_lane: ByLane,
         owner_for: Callable[[TopicPartition], Owner],
         reader: FetchReader,
+        opener: Opener,
         closings: Closings,
         topics_of: Callable[[str], MakeTopics],
         look_every_s: float,
@@ -70,6 +72,7 @@ class FallbackWorker:
         self._by_lane = by_lane
         self._owner_for = owner_for
         self._reader = reader
+        self._opener = opener
         self._closings = closings
         self._topics_of = topics_of
         self._look_every_s = look_every_s
@@ -128,6 +131,7 @@ class FallbackWorker:
             owner_for=self._owner_for,
             reader=self._reader,
             rewriting=self._rewriting,
+            opener=self._opener,
             waits=waits,
         )
         idle = IdleTopics(
