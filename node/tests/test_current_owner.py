@@ -11,10 +11,12 @@ from bmq.errors import NotReady, OffsetOutOfRange, UnknownTopic
 from bmq.fairness.turns import NOBODY, Party
 from bmq.roles.owner import (
     Appended,
+    AppendedAlike,
     Caller,
     EpochEnd,
     OffsetForTime,
     PartitionStatus,
+    Proved,
     TailAnswer,
     TailRequest,
     TailRoom,
@@ -43,6 +45,15 @@ class Broker:
         except UnknownTopic as error:
             future.set_exception(error)
         return future
+
+    def append_alike(
+        self, tp: TopicPartition, batches: Sequence[Proved], *, produce_version: int
+    ) -> "tuple[int, asyncio.Future[AppendedAlike]] | None":
+        if tp != KNOWN:
+            return None
+        future: asyncio.Future[AppendedAlike] = asyncio.get_running_loop().create_future()
+        future.set_result(AppendedAlike([7] * len(batches), -1, Offset(0)))
+        return len(batches), future
 
     async def read_tail(
         self,
@@ -100,6 +111,18 @@ def test_a_partition_that_the_broker_has_not_heard_of_may_be_asked_for_again() -
 def test_what_the_broker_knows_is_told_as_it_is() -> None:
     async def main() -> None:
         assert (await CurrentOwner(Broker).append(KNOWN, b"", produce_version=9)).base_offset == 7
+
+    asyncio.run(main())
+
+
+def test_what_comes_together_is_taken_by_the_incarnation_of_the_moment_or_not_at_once() -> None:
+    async def main() -> None:
+        batches = [Proved(b"", None)] * 3
+        taken = CurrentOwner(Broker).append_alike(KNOWN, batches, produce_version=9)
+        assert taken is not None
+        assert (taken[0], (await taken[1]).base_offsets) == (3, [7, 7, 7])
+        assert CurrentOwner(Broker).append_alike(UNKNOWN, batches, produce_version=9) is None
+        assert CurrentOwner(lambda: None).append_alike(KNOWN, batches, produce_version=9) is None
 
     asyncio.run(main())
 
