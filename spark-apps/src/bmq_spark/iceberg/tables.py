@@ -7,14 +7,13 @@ from dataclasses import dataclass
 from typing import Any, Final, TypeVar
 
 import pyarrow as pa
-from py4j.protocol import Py4JJavaError
-from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.types import DataType, StructField, StructType
 
 from bmq_spark.batches.explaining import cause
 from bmq_spark.batches.places import Places, merged, to_json
 from bmq_spark.errors import ConfigurationError, JobStopped, TableBroken
+from bmq_spark.iceberg.away import ANSWERS, is_away
 from bmq_spark.iceberg.catalogs import TableName, refusal
 from bmq_spark.iceberg.clocks import too_old
 from bmq_spark.iceberg.evolution import changes, columns, ddl
@@ -66,21 +65,9 @@ _PROPERTIES: Final = {
     "write.metadata.previous-versions-max": "100",
     WAP: "true",
 }
-ANSWERS: Final = (PySparkException, Py4JJavaError)
-"""What a call of Iceberg raises where it did not do what it was told: PySpark has exceptions of its own for some of
-Java's."""
 CAME_TWICE: Final = "Snapshot already exists"
 """What a catalog says of a snapshot that somebody on the way delivered twice. It has it; Iceberg takes the answer for a
 refusal and deletes its files, so that it must never be the newest."""
-_AWAY: Final = (
-    "ConnectException",
-    "ConnectTimeoutException",
-    "NoRouteToHostException",
-    "UnknownHostException",
-    "JsonParseException",
-)
-"""What a catalog's client says where it reached nobody, or a gateway answered by a page of its own. Other answers that
-pass it waits for by itself."""
 METADATA: Final = "metadata"
 """Where Iceberg writes what it says of a table, below the table's location."""
 _METADATA_FILE: Final = ".metadata.json"
@@ -557,11 +544,6 @@ def _staged(snapshot: Any) -> Staged:
         sequence=int(snapshot.sequenceNumber()),
         summary=dict(snapshot.summary()),
     )
-
-
-def is_away(error: Exception) -> bool:
-    """Whether the catalog was not reached: it may be a moment later."""
-    return isinstance(error, ANSWERS) and any(word in str(error) for word in _AWAY)
 
 
 def unreachable(name: TableName, error: Exception) -> JobStopped:
