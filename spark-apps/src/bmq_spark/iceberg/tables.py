@@ -52,7 +52,13 @@ TOMBSTONES: Final = "tombstones"
 WAP: Final = "write.wap.enabled"
 """Without it Spark makes what it writes the newest snapshot at once."""
 ORDER: Final = ("topic", "partition", "offset")
-_PROPERTIES: Final = {
+ROW_GROUPS: Final = {
+    "write.parquet.row-group-check-min-record-count": "1",
+    "write.parquet.row-group-check-max-record-count": "10",
+}
+"""A row group is held in memory, and ends by its size. Iceberg looks at that after 100 records first, and then, by what
+they had, after up to 10,000 more: few large ones, or such behind many small ones, would be gigabytes."""
+_PROPERTIES: Final = ROW_GROUPS | {
     "format-version": "2",
     "write.parquet.compression-codec": "zstd",
     # A batch's rows meet by partition before they are written: one file for an hour rather than one for every task.
@@ -395,6 +401,21 @@ class IcebergTable:
         """A commit of its own."""
         try:
             self._table.updateProperties().set(key, value).commit()
+        except ANSWERS as error:
+            raise unreachable(self.name, error) from error
+        self.refresh()
+
+    def bound_row_groups(self) -> None:
+        """Sets what new tables are made with on one of before; what somebody has set stays."""
+        kept = self.properties()
+        missing = {key: value for key, value in ROW_GROUPS.items() if key not in kept}
+        if not missing:
+            return
+        try:
+            update = self._table.updateProperties()
+            for key, value in missing.items():
+                update.set(key, value)
+            update.commit()
         except ANSWERS as error:
             raise unreachable(self.name, error) from error
         self.refresh()

@@ -123,7 +123,9 @@ class IcebergSink:
         if settings.maintenance is not None:
             require_own(self._table, settings.maintenance)
         self._evolve()
+        self._table.bound_row_groups()
         for beside in filter(None, (self._dead, self._tombstones)):
+            beside.bound_row_groups()
             if BESIDE_OF not in beside.properties():
                 beside.set_property(BESIDE_OF, self._table.id)
         if settings.upsert_key and UPSERT_ORDER not in self._table.properties():
