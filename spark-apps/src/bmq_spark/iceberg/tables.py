@@ -76,7 +76,6 @@ CAME_TWICE: Final = "Snapshot already exists"
 refusal and deletes its files, so that it must never be the newest."""
 METADATA: Final = "metadata"
 """Where Iceberg writes what it says of a table, below the table's location."""
-_METADATA_FILE: Final = ".metadata.json"
 _MAIN: Final = "main"
 _MARK: Final = "wap.id"
 """What Iceberg calls the mark of a staged snapshot in its summary."""
@@ -235,38 +234,14 @@ class IcebergTable:
         """Whether it has partitions, which these jobs make by the records' time, and every record is a row."""
         return not self.properties().get(MADE_BY) and not self._table.spec().isUnpartitioned()
 
-    def metadata_of_another(self) -> str | None:
-        """A file of metadata in this table's folder that is another table's, or cannot be read; None where there is
-        none.
-
-        Those that the table's own metadata names are not read. Others of its own are few: commits that failed left
-        them.
-        """
-        jvm: Any = self._spark._jvm
+    def own_metadata(self) -> frozenset[str]:
+        """The names of the files of metadata that the newest one names, and its own."""
         metadata = self._metadata()
         try:
-            own = {
-                _last_part(str(metadata.metadataFileLocation())),
-                *(_last_part(str(each.file())) for each in metadata.previousFiles()),
-            }
-            folder = jvm.org.apache.hadoop.fs.Path(f"{self.location}/{METADATA}")
-            files = folder.getFileSystem(self._spark._jsparkSession.sessionState().newHadoopConf())  # type: ignore[no-untyped-call,unused-ignore]
-            there = [found.getPath() for found in files.listStatus(folder)] if files.exists(folder) else []
+            files = [metadata.metadataFileLocation(), *(each.file() for each in metadata.previousFiles())]
         except ANSWERS as error:
             raise unreachable(self.name, error) from error
-        for path in there:
-            if _METADATA_FILE not in path.getName() or path.getName().startswith((".", "_")) or path.getName() in own:
-                continue
-            try:
-                if (
-                    str(jvm.org.apache.iceberg.TableMetadataParser.read(self._table.io(), path.toString()).uuid())
-                    == self.id
-                ):
-                    continue
-            except ANSWERS:
-                pass
-            return str(path.toString())
-        return None
+        return frozenset(str(file).rpartition("/")[2] for file in files)
 
     def properties(self) -> Mapping[str, str]:
         """Read anew."""
@@ -551,10 +526,6 @@ class IcebergTable:
             order.commit()
         except ANSWERS as error:
             raise unreachable(self.name, error) from error
-
-
-def _last_part(path: str) -> str:
-    return path.rpartition("/")[2]
 
 
 def _staged(snapshot: Any) -> Staged:
