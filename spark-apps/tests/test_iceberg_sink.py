@@ -209,6 +209,21 @@ def test_columns_of_json_are_inferred_and_grow(spark: SparkSession, sql: Opened)
     assert sql.load(name.dead_letters).scan().to_arrow().sort_by("offset").column("offset").to_pylist() == [1, 3]
 
 
+def test_no_column_is_made_of_records_of_a_topic_that_was_made_again(spark: SparkSession, sql: Opened) -> None:
+    name = sql.table("made_again")
+    sink = IcebergSink(spark, name, typing("json"), settings(), infers=True)
+    sink.add(batch(spark, 0, [Record(offset=0, value=b'{"a": 1}')]))
+
+    def refuse() -> None:
+        raise JobStopped("topic orders: its id is another")
+
+    with pytest.raises(JobStopped, match="its id is another"):
+        sink.add(batch(spark, 1, [Record(offset=1, value=b'{"b": 1}')], verify=refuse))
+    assert sink.table.schema()["value"].dataType.names == ["a"]
+    sink.add(batch(spark, 1, [Record(offset=1, value=b'{"c": 1}')]))
+    assert sink.table.schema()["value"].dataType.names == ["a", "c"]
+
+
 def test_a_column_that_somebody_adds_while_columns_are_inferred_has_the_type_that_they_gave_it(
     spark: SparkSession, sql: Opened
 ) -> None:

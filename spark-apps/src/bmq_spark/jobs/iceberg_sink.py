@@ -332,6 +332,7 @@ class IcebergSink:
         )
         if columns == self._typing.columns and not buried.places:
             return rows
+        batch.verify()  # columns stay, whatever becomes of the batch
         rows.unpersist()
         self._typing = inferred(self._typing, columns)
         self._evolve()
@@ -345,6 +346,7 @@ class IcebergSink:
         typing = self._newest.after(self._typing, self._writers, self._table.columns())
         if typing is None:
             return rows
+        batch.verify()
         rows.unpersist()
         self._typing = self._settings.by_key(typing)
         self._evolve()
