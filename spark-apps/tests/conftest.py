@@ -27,6 +27,7 @@ ESSENTIAL = ("test_parquet_job.py",)
 BY_PROCESS = (
     "test_iceberg_authentication.py",
     "test_iceberg_job.py",
+    "test_java_gone.py",
     "test_parquet_kills.py",
     "test_parquet_streams.py",
     "test_source_spark_zips.py",

@@ -1,4 +1,4 @@
-"""A TCP proxy before an HTTP server that, for a request which a test chooses, lets it through and cuts the connection
+"""A TCP proxy before a server (of HTTP, or a database) that, for a request which a test chooses, lets it through and cuts the connection
 where the answer would come.
 """
 

@@ -106,6 +106,13 @@ class Postgres:
             "--no-sync",
             "--no-locale",
         )
+        self.come()
+
+    def go(self) -> None:
+        """It ends, and takes its connections back."""
+        self._run("pg_ctl", "stop", "--mode", "fast")
+
+    def come(self) -> None:
         options = f"-h 127.0.0.1 -p {self.port} -c fsync=off -c unix_socket_directories=''"
         self._run(
             "pg_ctl", "start", "--wait", "--timeout", "120", "--log", str(self._folder / "log"), "--options", options

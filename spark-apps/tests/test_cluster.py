@@ -2,15 +2,18 @@
 
 from collections.abc import Callable
 from concurrent.futures import Future
+from pathlib import Path
 from typing import Any
 
 import pytest
-from confluent_kafka import KafkaError, KafkaException, TopicPartition
-from confluent_kafka.admin import AdminClient, ListOffsetsResultInfo
+from compat_server import Bmq
+from confluent_kafka import ConsumerGroupTopicPartitions, KafkaError, KafkaException, Producer, TopicPartition
+from confluent_kafka.admin import AdminClient, ListOffsetsResultInfo, NewTopic
 
 from bmq_spark.errors import JobStopped
 from bmq_spark.jobs.cluster import Cluster, Topic
 from bmq_spark.jobs.parquet import parse
+from bmq_spark.patience import WAIT_S
 from bmq_spark.source import tail
 from bmq_spark.source.slices import SourceTopic
 from bmq_spark.source.tail import Brokers
@@ -58,10 +61,11 @@ def _told(answer: Callable[[], Any]) -> Future[Any]:
     return told
 
 
-def cluster(admin: Going) -> Cluster:
-    asked = Cluster(parse(["--topic", "orders", "--output", "/t", "--bootstrap-servers", "127.0.0.1:1"]))
-    asked._admin = admin
-    return asked
+def cluster(*admins: AdminClient) -> Cluster:
+    """The clients that it makes are these, one after the other."""
+    made = iter(admins)
+    options = parse(["--topic", "orders", "--output", "/t", "--bootstrap-servers", "127.0.0.1:1"])
+    return Cluster(options, client=lambda servers, client_id: next(made))
 
 
 @pytest.mark.parametrize("code", PASSING)
@@ -90,6 +94,76 @@ def test_what_does_not_pass_is_asked_for_once(code: int, says: str) -> None:
     with pytest.raises(JobStopped, match=says):
         cluster(admin).topics(["orders"])
     assert admin.times == 0
+
+
+class Deaf(AdminClient):
+    """Waits for a coordinator that is gone, and hears of no other."""
+
+    def __init__(self) -> None:
+        self.asked_s: list[float] = []
+
+    def alter_consumer_group_offsets(self, asked: Any, *, request_timeout: float, **_: Any) -> dict[str, Future[Any]]:
+        self.asked_s.append(request_timeout)
+        return {"parquet-orders": _told(self._late)}
+
+    def _late(self) -> None:
+        raise KafkaException(KafkaError(KafkaError._TIMED_OUT))
+
+
+class Hearing(AdminClient):
+    """Takes what a group commits."""
+
+    def __init__(self) -> None:
+        self.taken: list[ConsumerGroupTopicPartitions] = []
+
+    def alter_consumer_group_offsets(self, asked: Any, **_: Any) -> dict[str, Future[Any]]:
+        self.taken += asked
+        return {"parquet-orders": _told(lambda: asked[0])}
+
+
+def test_a_client_that_hears_nothing_gives_way_to_a_new_one_within_the_wait() -> None:
+    deaf, hearing = Deaf(), Hearing()
+    asked = cluster(deaf, hearing)
+    for end in (5, 6):
+        asked.commit("parquet-orders", {"orders": {0: end}})
+    assert [each.topic_partitions[0].offset for each in hearing.taken] == [5, 6]
+    assert len(deaf.asked_s) == 1 and deaf.asked_s[0] <= WAIT_S / 3
+
+
+def test_a_coordinator_that_gives_no_answer_is_named_and_a_new_client_asks_the_next_time() -> None:
+    hearing = Hearing()
+    asked = cluster(Deaf(), Deaf(), hearing)
+    asked._wait_s = 0.3
+    with pytest.raises(
+        JobStopped, match=r"brokers 127\.0\.0\.1:1: no answer of the coordinator of group parquet-orders"
+    ):
+        asked.commit("parquet-orders", {"orders": {0: 5}})
+    asked.commit("parquet-orders", {"orders": {0: 6}})
+    assert [each.topic_partitions[0].offset for each in hearing.taken] == [6]
+
+
+@pytest.mark.verify
+def test_a_group_is_told_of_its_progress_again_once_its_broker_is_back(tmp_path: Path) -> None:
+    broker = Bmq(["--data", str(tmp_path / "data")], log=tmp_path / "bmq.log")
+    broker.start()
+    try:
+        admin = AdminClient({"bootstrap.servers": broker.servers})
+        admin.create_topics([NewTopic("orders", 1)])["orders"].result(timeout=30)
+        producer = Producer({"bootstrap.servers": broker.servers})
+        for _ in range(10):
+            producer.produce("orders", b"x")
+        assert producer.flush(30) == 0
+        asked = Cluster(parse(["--topic", "orders", "--output", "/t", "--bootstrap-servers", broker.servers]))
+        asked.commit("parquet-orders", {"orders": {0: 1}})
+        broker.kill9()
+        asked._wait_s = 2
+        with pytest.raises(JobStopped, match="of the coordinator of group parquet-orders within 2 s"):
+            asked.commit("parquet-orders", {"orders": {0: 2}})
+        broker.start()
+        asked._wait_s = WAIT_S
+        asked.commit("parquet-orders", {"orders": {0: 3}})
+    finally:
+        broker.stop()
 
 
 class GoingConsumer:

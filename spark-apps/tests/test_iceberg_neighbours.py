@@ -104,7 +104,8 @@ def test_nothing_goes_where_another_table_lies_in_the_same_folder(
     capsys.readouterr()
     assert maintain(spark, now.table, Maintenance(target_file_size_bytes=1 << 20)).orphans_removed == 0
     assert not [path for path in there if not path.exists()]
-    assert "metadata.json cannot be read, or is another table's in the same folder" in capsys.readouterr().err
+    said = capsys.readouterr().err
+    assert "metadata.json is another table's in the same folder" in said and before.table.id in said
     if how != "dropped":
         left = TableName.parse(f"{catalog}.db.{'kept' if how == 'renamed' else 'orders'}")
         assert [row["topic"] for row in spark.table(left.sql).collect()] == ["orders"]
@@ -135,6 +136,49 @@ def test_what_commits_that_failed_left_is_not_taken_for_another_tables(
         os.utime(left, (long_ago, long_ago))
         assert maintain(spark, sink.table, Maintenance(target_file_size_bytes=1 << 20)).orphans_removed == 1
         assert not left.exists()
+
+
+@pytest.mark.parametrize("length", [0, 100])
+def test_metadata_that_a_killed_job_left_cut_off_keeps_no_orphan(
+    spark: SparkSession, folder: Path, opened: Opened, capsys: pytest.CaptureFixture[str], length: int
+) -> None:
+    opened_in(
+        spark,
+        Catalog(name="cut", kind="sql", warehouse=str(folder / "cut"), uri=f"jdbc:sqlite:{folder / 'cut.db'}"),
+        {},
+    )
+    for sink in (
+        table_of(spark, TableName.parse(f"cut.db.orders{length}"), "orders"),
+        table_of(spark, opened.table(f"cut{length}"), "orders"),
+    ):
+        metadata = Path(sink.table.location, "metadata")
+        own = sorted(metadata.glob("*.metadata.json"))
+        left, orphan = metadata / "00077-left.metadata.json", Path(sink.table.location, "data", "orphan.parquet")
+        left.write_bytes(own[0].read_bytes()[:length])
+        orphan.write_bytes(b"left by a killed job")
+        long_ago = time.time() - 10 * DAY_S
+        os.utime(orphan, (long_ago, long_ago))
+        capsys.readouterr()
+        assert maintain(spark, sink.table, Maintenance(target_file_size_bytes=1 << 20)).orphans_removed == 1
+        said = capsys.readouterr().err
+        assert f"{left.name} is cut off" in said and "delete" not in said
+        assert left.exists() and not orphan.exists()
+        os.utime(left, (long_ago, long_ago))
+        assert maintain(spark, sink.table, Maintenance(target_file_size_bytes=1 << 20)).orphans_removed == 1
+        capsys.readouterr()
+        assert maintain(spark, sink.table, Maintenance(target_file_size_bytes=1 << 20)).orphans_removed == 0
+        assert "warning" not in capsys.readouterr().err
+        assert not left.exists() and all(path.exists() for path in own) and sink.table.read(spark).count() == 1
+
+
+def test_metadata_that_the_store_does_not_give_may_be_another_tables(
+    spark: SparkSession, opened: Opened, capsys: pytest.CaptureFixture[str]
+) -> None:
+    sink = table_of(spark, opened.table("unread"), "orders")
+    left = Path(sink.table.location, "metadata", "00077-left.metadata.json")
+    left.mkdir()  # whoever reads it is refused
+    assert maintain(spark, sink.table, Maintenance(target_file_size_bytes=1 << 20)).orphans_removed == 0
+    assert f"{left.name} cannot be read, so that it may be another table's" in capsys.readouterr().err
 
 
 def test_a_table_of_a_topic_is_not_taken_for_another_ones_dead_letters(spark: SparkSession, opened: Opened) -> None:

@@ -27,6 +27,8 @@ def test_a_catalog_and_a_topic_are_enough() -> None:
         "spark.sql.catalog.lake.warehouse": "/w",
         "spark.sql.catalog.lake.uri": "jdbc:sqlite:/c.db",
         "spark.sql.catalog.lake.jdbc.schema-version": "V1",
+        "spark.sql.catalog.lake.jdbc.busy_timeout": "30000",
+        "spark.sql.catalog.lake.retryable_status_codes": "57P01,57P02,57P03",
     }
 
 

@@ -12,12 +12,13 @@ from urllib.parse import quote
 import pytest
 from iceberg_batches import Record, batch, settings, typing
 from iceberg_catalogs import Opened, Postgres, opened_in
+from pyarrow.parquet import ParquetFile
 from pyspark.sql import SparkSession
 
 from bmq_spark.errors import JobStopped
 from bmq_spark.iceberg.catalogs import Catalog
 from bmq_spark.iceberg.maintenance import Maintenance, maintain
-from bmq_spark.iceberg.tables import IcebergTable
+from bmq_spark.iceberg.tables import ROW_GROUPS, IcebergTable
 from bmq_spark.jobs.iceberg_sink import IcebergSink
 
 DAY_MS = 24 * 3_600_000
@@ -170,6 +171,27 @@ def test_fields_are_added_and_numbers_widened_and_what_does_not_fit_stops(spark:
         IcebergSink(spark, name, typing("json", "id string"), settings())
 
 
+@pytest.mark.parametrize("made_by", ["this version", "one before"])
+def test_row_groups_end_by_their_size_however_few_and_large_their_records_are(
+    spark: SparkSession, sql: Opened, made_by: str
+) -> None:
+    """They are held in memory."""
+    name = sql.table(f"large_{made_by.partition(' ')[0]}")
+    table = IcebergSink(spark, name, typing("bytes"), settings()).table
+    table.set_property("write.parquet.row-group-size-bytes", str(1 << 20))
+    if made_by == "one before":
+        named = ", ".join(f"'{key}'" for key in ROW_GROUPS)
+        spark.sql(f"ALTER TABLE {name.sql} UNSET TBLPROPERTIES ({named})")
+    sink = IcebergSink(spark, name, typing("bytes"), settings())
+    # Small ones first, by which the size of others would be foretold.
+    values = [b"v"] * 200 + [os.urandom(1 << 19) for _ in range(40)]
+    sink.add(batch(spark, 0, [Record(offset=offset, value=value) for offset, value in enumerate(values)]))
+    (file,) = [path for path in Path(sink.table.location).rglob("*.parquet") if path.stat().st_size]
+    groups = ParquetFile(file).metadata
+    sizes = [groups.row_group(number).total_byte_size for number in range(groups.num_row_groups)]
+    assert max(sizes) < 8 << 20, sizes
+
+
 def test_columns_of_json_are_inferred_and_grow(spark: SparkSession, sql: Opened) -> None:
     name = sql.table("inferred")
     sink = IcebergSink(spark, name, typing("json"), settings(), infers=True)
@@ -185,6 +207,21 @@ def test_columns_of_json_are_inferred_and_grow(spark: SparkSession, sql: Opened)
         (2, {"id": 2, "at": {"x": 0.5}}),
     ]
     assert sql.load(name.dead_letters).scan().to_arrow().sort_by("offset").column("offset").to_pylist() == [1, 3]
+
+
+def test_no_column_is_made_of_records_of_a_topic_that_was_made_again(spark: SparkSession, sql: Opened) -> None:
+    name = sql.table("made_again")
+    sink = IcebergSink(spark, name, typing("json"), settings(), infers=True)
+    sink.add(batch(spark, 0, [Record(offset=0, value=b'{"a": 1}')]))
+
+    def refuse() -> None:
+        raise JobStopped("topic orders: its id is another")
+
+    with pytest.raises(JobStopped, match="its id is another"):
+        sink.add(batch(spark, 1, [Record(offset=1, value=b'{"b": 1}')], verify=refuse))
+    assert sink.table.schema()["value"].dataType.names == ["a"]
+    sink.add(batch(spark, 1, [Record(offset=1, value=b'{"c": 1}')]))
+    assert sink.table.schema()["value"].dataType.names == ["a", "c"]
 
 
 def test_a_column_that_somebody_adds_while_columns_are_inferred_has_the_type_that_they_gave_it(

@@ -19,6 +19,14 @@ def test_an_unreadable_batch_is_told_by_topic_partition_and_place() -> None:
     assert "\n" not in line
 
 
+def test_too_little_memory_is_told_with_how_to_have_more_or_take_less() -> None:
+    text = "Job aborted due to stage failure\nCaused by: java.lang.OutOfMemoryError: Java heap space"
+    line = str(explained(Exception(text), servers="h:1", ranges=RANGES))
+    assert line.startswith("topic orders partition 0, within offsets 100 to 199 or topic orders partition 1, within")
+    assert "out of memory: OutOfMemoryError: Java heap space: the place is kept; " in line
+    assert "SPARK_DRIVER_MEMORY" in line and "--max-records-per-batch" in line
+
+
 @pytest.mark.parametrize(
     ("source", "job"),
     [

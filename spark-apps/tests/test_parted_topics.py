@@ -67,8 +67,8 @@ def test_the_base_says_which_topics_have_gaps_also_to_lanes_whose_own_is_older(p
 
 @pytest.mark.parametrize("code", [KafkaError.TOPIC_AUTHORIZATION_FAILED, KafkaError._UNSUPPORTED_FEATURE])
 def test_topics_whose_configuration_is_not_told_have_no_gaps(code: int) -> None:
-    asked = cluster("127.0.0.1:1")
-    asked._admin = Silent(code)
+    options = parse(["--topic", "t", "--output", "/t", "--bootstrap-servers", "127.0.0.1:1"])
+    asked = Cluster(options, client=lambda servers, client_id: Silent(code))
     assert asked.parted(["orders"]) == frozenset()
 
 

@@ -2,6 +2,7 @@ import datetime
 import io
 import json
 import pickle
+import time
 from collections.abc import Callable, Iterator
 from decimal import Decimal
 from typing import Any
@@ -16,6 +17,7 @@ from value_cases import decode
 from value_registry import RegistryServer, met_anew, serving
 
 from bmq_spark.errors import ConfigurationError
+from bmq_spark.patience import AT_ONCE
 from bmq_spark.values import Decoder, SchemaFile, decoder, unknown_ids
 from bmq_spark.values import registry as registries
 from bmq_spark.values.ddl import write_ddl
@@ -326,6 +328,54 @@ def test_a_registry_that_was_silent_is_waited_for_again_only_once_it_has_answere
     for failures in ([], [500] * (TRIES - 1)):
         server.failures = failures
         assert Registry(server.url).latest("orders-value").kind == "AVRO"
+
+
+PAGES = {
+    "a page": (200, b"<html>Maintenance, back soon</html>"),
+    "nothing there": (404, b"default backend - 404"),
+    "no route": (404, b'{"message":"no Route matched with those values"}'),
+    "a redirection": (302, b""),
+    "cut off": (200, b'{"sch'),
+    "another's JSON": (200, b'{"status":"starting"}'),
+    "no list": (200, b"[]"),
+}
+
+
+@pytest.mark.parametrize("page", PAGES.values(), ids=PAGES)
+def test_a_page_of_a_gateway_is_asked_past_where_the_registry_has_answered_before(
+    server: RegistryServer, page: tuple[int, bytes]
+) -> None:
+    number = server.register("orders-value", json.dumps(OLD))
+    server.pages = [page]
+    with pytest.raises(RegistryUnavailable, match="is this the registry's address"):
+        Registry(server.url).latest("orders-value")
+    assert Registry(server.url).latest("orders-value").id == number
+    server.pages = [page] * 4
+    assert Registry(server.url).schema(number).text == json.dumps(OLD)
+    assert not server.pages
+    # What it says itself is no page.
+    with pytest.raises(SchemaUnknown):
+        Registry(server.url).schema(number + 1)
+    server.pages = [page] * 1000
+    with pytest.raises(RegistryUnavailable, match=r"is this the registry's address\? It was: so for 30 s"):
+        Registry(server.url).latest("orders-value")
+    left = len(server.pages)
+    with pytest.raises(RegistryUnavailable, match="It was"):
+        Registry(server.url).latest("orders-value")
+    assert len(server.pages) >= left - 2, "it is waited for once"
+
+
+def test_an_answer_that_comes_byte_by_byte_is_none(server: RegistryServer, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(registries, "PATIENCE", AT_ONCE)
+    monkeypatch.setattr(registries, "TIMEOUT_S", 0.5)
+    number = server.register("orders-value", json.dumps(OLD))
+    server.byte_s = 0.1
+    began_s = time.monotonic()
+    with pytest.raises(RegistryUnavailable, match=r"ReadTimeout no whole answer in 0\.5 s"):
+        Registry(server.url).schema(number)
+    assert time.monotonic() - began_s < 5
+    server.byte_s = 0
+    assert Registry(server.url).schema(number).id == number
 
 
 def test_a_registry_that_is_not_there_is_named() -> None:

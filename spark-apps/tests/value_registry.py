@@ -11,10 +11,12 @@ import base64
 import json
 import threading
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
 from urllib.parse import unquote
+
+from tests.waiting import let_pass
 
 from bmq_spark.values import registry as registries
 from bmq_spark.values.protobuf_records import registered_descriptors
@@ -31,6 +33,10 @@ class RegistryServer:
         self.subjects: dict[str, list[dict[str, Any]]] = {}
         self.asked: list[str] = []
         self.failures: list[int] = []
+        self.pages: list[tuple[int, bytes]] = []
+        """What a gateway before it answers first."""
+        self.byte_s = 0.0
+        """How long each byte of its answers takes."""
         self.odd: dict[int, int] = {}
         self.credentials: str | None = None
         self.tells_highest = True
@@ -99,13 +105,26 @@ def serving() -> Iterator[RegistryServer]:
         wbufsize = -1  # head and body by one packet: else each answer waits 40 ms for an acknowledgement
 
         def do_GET(self) -> None:
-            status, body = registry.answer(self.path, self.headers["Authorization"])
-            content = json.dumps(body).encode()
+            if registry.pages:
+                status, content = registry.pages.pop(0)
+            else:
+                status, body = registry.answer(self.path, self.headers["Authorization"])
+                content = json.dumps(body).encode()
             self.send_response(status)
             self.send_header("Content-Type", "application/vnd.schemaregistry.v1+json")
             self.send_header("Content-Length", str(len(content)))
             self.end_headers()
-            self.wfile.write(content)
+            if registry.byte_s:
+                self._drip(content)
+            else:
+                self.wfile.write(content)
+
+        def _drip(self, content: bytes) -> None:
+            with suppress(OSError):  # nobody waits for it any more
+                for byte in content:
+                    self.wfile.write(bytes([byte]))
+                    self.wfile.flush()
+                    let_pass(registry.byte_s, "the registry is slow")
 
         def log_message(self, *_: Any) -> None:
             pass

@@ -2,9 +2,12 @@
 it.
 """
 
+from typing import Final
+
 from bmq.errors import BmqError, ConfigurationError, Corrupt, FormatTooNew
 
 __all__ = [
+    "MORE_MEMORY",
     "BmqError",
     "CommitRace",
     "CommitRefused",
@@ -14,6 +17,13 @@ __all__ = [
     "JobStopped",
     "TableBroken",
 ]
+
+
+MORE_MEMORY: Final = (
+    "give it more memory (SPARK_DRIVER_MEMORY=4g; on a cluster spark.driver.memory and spark.executor.memory), or take "
+    "fewer records at once (--max-records-per-batch)"
+)
+"""The remedy where Spark's Java has too little."""
 
 
 class CommitRace(BmqError):

@@ -6,18 +6,27 @@ here.
 """
 
 import os
+import subprocess
 import sys
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Final
 
+from py4j.protocol import Py4JError
+from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 
-from bmq_spark.errors import ConfigurationError
+from bmq_spark.errors import MORE_MEMORY, ConfigurationError, JobStopped
 
 JARS: Final = ("spark-jars", "iceberg-jars")
 ARROW_BATCH_BYTES: Final = 16 << 20
 """What a Python worker is handed at once; a single record may be larger."""
+SESSION_GONE: Final = (Py4JError, PySparkException, OSError, EOFError)
+"""What a call raises whose Java has ended, or is ending."""
+_SAID_MAX: Final = 200
+_ENDS_S: Final = 5
+"""A process that was killed gives its connections up first, then its memory."""
 _LITERAL: Final = {"spark.sql.variable.substitute": "false"}
 """Else Spark puts the driver's environment in the place of `${env:…}` in every statement, and names that records and
 schemas bring are in some."""
@@ -46,7 +55,45 @@ def open_session(name: str, *, settings: Mapping[str, str] | None = None, event_
         builder = builder.config(key, value)
     session = builder.getOrCreate()
     session.sparkContext.setLogLevel(os.environ.get("BMQ_SPARK_LOG", "FATAL"))
+    # It would print a traceback for Java's end, which is told by whoever needed Java.
+    setattr(session.sparkContext._accumulatorServer, "handle_error", lambda *_: None)  # noqa: B010
     return session
+
+
+@contextmanager
+def kept_for(job: str, spark: SparkSession) -> Iterator[None]:
+    """The session is there for what is done within, and stopped afterwards, which hides no reason for an end. Where its
+    Java has ended, that is the reason, whatever `job` met: JobStopped.
+    """
+    try:
+        yield
+    except Exception as error:
+        if (how := _ended(spark)) is None:
+            raise
+        said = (str(error).strip().splitlines() or [type(error).__name__])[0][:_SAID_MAX]
+        raise JobStopped(
+            f"{job}: Spark's JVM ended ({how}; killed, or out of memory?): {said}: the place is kept; {MORE_MEMORY}, "
+            "and run it again"
+        ) from error
+    finally:
+        with suppress(*SESSION_GONE):
+            spark.stop()
+
+
+def _ended(spark: SparkSession) -> str | None:
+    """How its Java ended; None: it answers."""
+    try:
+        spark._jvm.java.lang.System.nanoTime()  # type: ignore[union-attr]
+    except SESSION_GONE:
+        process: subprocess.Popen[bytes] | None = getattr(spark.sparkContext._gateway, "proc", None)
+        if process is None:  # under spark-submit Java is the parent
+            return "it does not answer"
+        try:
+            code = process.wait(_ENDS_S)
+        except subprocess.TimeoutExpired:
+            return "it does not answer"
+        return f"by signal {-code}" if code < 0 else f"with code {code}"
+    return None
 
 
 def _local() -> Mapping[str, str]:

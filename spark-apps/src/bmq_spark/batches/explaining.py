@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from typing import Final
 
 from bmq_spark.batches.places import Range
-from bmq_spark.errors import BmqError, ConfigurationError, JobStopped
+from bmq_spark.errors import MORE_MEMORY, BmqError, ConfigurationError, JobStopped
 
 _PARTITION: Final = re.compile(
     r"(?:fetching the next record from|[Rr]ecord (?:batch )?for partition|partition) "
@@ -23,6 +23,7 @@ _CORRUPT: Final = (
 _TIME_OVERFLOWS: Final = ("ArithmeticException", "long overflow")
 _WORKER_LATE: Final = "Python worker failed to connect back"
 """Spark gives a process of Python that reads a source ten seconds to start, which is no setting of its."""
+_OUT_OF_MEMORY: Final = ("java.lang.OutOfMemoryError", "Cannot allocate memory", "SparkOutOfMemoryError")
 _UNREACHABLE: Final = (
     "Timed out waiting for a node assignment",
     "TimeoutException",
@@ -60,6 +61,11 @@ def explained(error: Exception, *, servers: str, ranges: Sequence[Range] = (), c
     if ours := _OURS.findall(text):
         name, message = ours[-1]
         return (ConfigurationError if name == "ConfigurationError" else JobStopped)(_READ_ON.sub(_delete, message))
+    if any(word in text for word in _OUT_OF_MEMORY):
+        return JobStopped(
+            f"{_named(ranges) or 'Spark'}: out of memory: {cause(text)}: the place is kept; {MORE_MEMORY}, and run it "
+            "again"
+        )
     if any(word in text for word in _CORRUPT):
         return _unreadable(text, ranges)
     if all(word in text for word in _TIME_OVERFLOWS):

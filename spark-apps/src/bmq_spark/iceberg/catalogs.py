@@ -12,9 +12,14 @@ from typing import Final
 
 from bmq_spark.errors import ConfigurationError
 from bmq_spark.locations import Location
+from bmq_spark.patience import WAIT_S
 
 CATALOG_TYPES: Final = ("hadoop", "rest", "sql")
 FILE_IO: Final = "org.apache.iceberg.hadoop.HadoopFileIO"
+RECONNECTED: Final = "57P01,57P02,57P03"
+"""SQL's states by which a database that ends takes its connections back: Iceberg asks by a new one, as it does by
+itself where a connection was cut."""
+_SQLITE: Final = "jdbc:sqlite:"
 _NAME: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,127}")
 BY_ENVIRONMENT: Final = {
     "rest": {
@@ -175,6 +180,9 @@ class Catalog:
             found["uri"] = self.uri
         if self.kind == "sql":
             found["jdbc.schema-version"] = "V1"
+            found["retryable_status_codes"] = RECONNECTED
+        if (self.uri or "").startswith(_SQLITE):
+            found["jdbc.busy_timeout"] = str(WAIT_S * 1000)
         given = {
             key: f"{_FROM_VARIABLE}{name}"
             for name, key in BY_ENVIRONMENT.get(self.kind, {}).items()

@@ -19,6 +19,7 @@ from bmq_spark.batches.places import Places, each, place
 from bmq_spark.ending import say
 from bmq_spark.errors import ConfigurationError, JobStopped
 from bmq_spark.iceberg import clocks
+from bmq_spark.iceberg.neighbours import neighbours
 from bmq_spark.iceberg.notes import PLACES, Notes
 from bmq_spark.iceberg.publishing import commit
 from bmq_spark.iceberg.tables import MADE_BY, METADATA, IcebergTable
@@ -206,13 +207,27 @@ def _remove_orphans(spark: SparkSession, table: IcebergTable, before_ms: int) ->
     another table's own, or has another's in it, is left alone. Where another table lies in the very same folder,
     nothing goes.
     """
-    if (of_another := table.metadata_of_another()) is not None:
+    beside = neighbours(spark, table)
+    if beside.another is not None:
+        file, of = beside.another
         say(
-            f"warning: {table.name}: {of_another} cannot be read, or is another table's in the same folder (a "
-            "catalog gives a new table the folder of its name, also where one lies that was renamed or dropped): "
-            "no orphans go; if nobody wants that table any more, delete its metadata files"
+            f"warning: {table.name}: {file} is another table's in the same folder (a catalog gives a new table the "
+            "folder of its name, also where one lies that was renamed or dropped): no orphans go; if nobody wants that "
+            f"table any more, delete the metadata files that have its id, {of}"
         )
         return []
+    if beside.unread is not None:
+        file, why = beside.unread
+        say(
+            f"warning: {table.name}: {file} cannot be read, so that it may be another table's in the same folder: "
+            f"{why}: no orphans go until it can be"
+        )
+        return []
+    if beside.cut_off is not None:
+        say(
+            f"warning: {table.name}: {beside.cut_off} is cut off, as where a job was killed while it wrote it: no "
+            "table needs it; it goes with the orphans, once it is as old as they have to be"
+        )
     jvm: Any = spark._jvm
     files = jvm.org.apache.hadoop.fs.Path(table.location).getFileSystem(
         spark._jsparkSession.sessionState().newHadoopConf()

@@ -18,9 +18,10 @@ from pyspark.sql import SparkSession
 
 from bmq_spark.batches.places import Places, each, place
 from bmq_spark.errors import BmqError, JobStopped
+from bmq_spark.iceberg.away import is_away
 from bmq_spark.iceberg.clocks import too_old
 from bmq_spark.iceberg.notes import Notes
-from bmq_spark.iceberg.tables import CAME_TWICE, IcebergTable, Staged, is_away, unreachable
+from bmq_spark.iceberg.tables import CAME_TWICE, IcebergTable, Staged, unreachable
 
 ATTEMPTS: Final = 10
 """So often a batch is written where others commit to the table meanwhile: maintenance does, some times in a run."""

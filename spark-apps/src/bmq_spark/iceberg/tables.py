@@ -7,14 +7,13 @@ from dataclasses import dataclass
 from typing import Any, Final, TypeVar
 
 import pyarrow as pa
-from py4j.protocol import Py4JJavaError
-from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.types import DataType, StructField, StructType
 
 from bmq_spark.batches.explaining import cause
 from bmq_spark.batches.places import Places, merged, to_json
 from bmq_spark.errors import ConfigurationError, JobStopped, TableBroken
+from bmq_spark.iceberg.away import ANSWERS, is_away
 from bmq_spark.iceberg.catalogs import TableName, refusal
 from bmq_spark.iceberg.clocks import too_old
 from bmq_spark.iceberg.evolution import changes, columns, ddl
@@ -53,7 +52,13 @@ TOMBSTONES: Final = "tombstones"
 WAP: Final = "write.wap.enabled"
 """Without it Spark makes what it writes the newest snapshot at once."""
 ORDER: Final = ("topic", "partition", "offset")
-_PROPERTIES: Final = {
+ROW_GROUPS: Final = {
+    "write.parquet.row-group-check-min-record-count": "1",
+    "write.parquet.row-group-check-max-record-count": "10",
+}
+"""A row group is held in memory, and ends by its size. Iceberg looks at that after 100 records first, and then, by what
+they had, after up to 10,000 more: few large ones, or such behind many small ones, would be gigabytes."""
+_PROPERTIES: Final = ROW_GROUPS | {
     "format-version": "2",
     "write.parquet.compression-codec": "zstd",
     # A batch's rows meet by partition before they are written: one file for an hour rather than one for every task.
@@ -66,24 +71,11 @@ _PROPERTIES: Final = {
     "write.metadata.previous-versions-max": "100",
     WAP: "true",
 }
-ANSWERS: Final = (PySparkException, Py4JJavaError)
-"""What a call of Iceberg raises where it did not do what it was told: PySpark has exceptions of its own for some of
-Java's."""
 CAME_TWICE: Final = "Snapshot already exists"
 """What a catalog says of a snapshot that somebody on the way delivered twice. It has it; Iceberg takes the answer for a
 refusal and deletes its files, so that it must never be the newest."""
-_AWAY: Final = (
-    "ConnectException",
-    "ConnectTimeoutException",
-    "NoRouteToHostException",
-    "UnknownHostException",
-    "JsonParseException",
-)
-"""What a catalog's client says where it reached nobody, or a gateway answered by a page of its own. Other answers that
-pass it waits for by itself."""
 METADATA: Final = "metadata"
 """Where Iceberg writes what it says of a table, below the table's location."""
-_METADATA_FILE: Final = ".metadata.json"
 _MAIN: Final = "main"
 _MARK: Final = "wap.id"
 """What Iceberg calls the mark of a staged snapshot in its summary."""
@@ -242,38 +234,14 @@ class IcebergTable:
         """Whether it has partitions, which these jobs make by the records' time, and every record is a row."""
         return not self.properties().get(MADE_BY) and not self._table.spec().isUnpartitioned()
 
-    def metadata_of_another(self) -> str | None:
-        """A file of metadata in this table's folder that is another table's, or cannot be read; None where there is
-        none.
-
-        Those that the table's own metadata names are not read. Others of its own are few: commits that failed left
-        them.
-        """
-        jvm: Any = self._spark._jvm
+    def own_metadata(self) -> frozenset[str]:
+        """The names of the files of metadata that the newest one names, and its own."""
         metadata = self._metadata()
         try:
-            own = {
-                _last_part(str(metadata.metadataFileLocation())),
-                *(_last_part(str(each.file())) for each in metadata.previousFiles()),
-            }
-            folder = jvm.org.apache.hadoop.fs.Path(f"{self.location}/{METADATA}")
-            files = folder.getFileSystem(self._spark._jsparkSession.sessionState().newHadoopConf())  # type: ignore[no-untyped-call,unused-ignore]
-            there = [found.getPath() for found in files.listStatus(folder)] if files.exists(folder) else []
+            files = [metadata.metadataFileLocation(), *(each.file() for each in metadata.previousFiles())]
         except ANSWERS as error:
             raise unreachable(self.name, error) from error
-        for path in there:
-            if _METADATA_FILE not in path.getName() or path.getName().startswith((".", "_")) or path.getName() in own:
-                continue
-            try:
-                if (
-                    str(jvm.org.apache.iceberg.TableMetadataParser.read(self._table.io(), path.toString()).uuid())
-                    == self.id
-                ):
-                    continue
-            except ANSWERS:
-                pass
-            return str(path.toString())
-        return None
+        return frozenset(str(file).rpartition("/")[2] for file in files)
 
     def properties(self) -> Mapping[str, str]:
         """Read anew."""
@@ -412,6 +380,21 @@ class IcebergTable:
             raise unreachable(self.name, error) from error
         self.refresh()
 
+    def bound_row_groups(self) -> None:
+        """Sets what new tables are made with on one of before; what somebody has set stays."""
+        kept = self.properties()
+        missing = {key: value for key, value in ROW_GROUPS.items() if key not in kept}
+        if not missing:
+            return
+        try:
+            update = self._table.updateProperties()
+            for key, value in missing.items():
+                update.set(key, value)
+            update.commit()
+        except ANSWERS as error:
+            raise unreachable(self.name, error) from error
+        self.refresh()
+
     def expire(self, before_ms: int) -> None:
         """Forgets the snapshots that were committed before, but never the newest, and deletes the files that only they
         name.
@@ -545,10 +528,6 @@ class IcebergTable:
             raise unreachable(self.name, error) from error
 
 
-def _last_part(path: str) -> str:
-    return path.rpartition("/")[2]
-
-
 def _staged(snapshot: Any) -> Staged:
     parent = snapshot.parentId()
     return Staged(
@@ -557,11 +536,6 @@ def _staged(snapshot: Any) -> Staged:
         sequence=int(snapshot.sequenceNumber()),
         summary=dict(snapshot.summary()),
     )
-
-
-def is_away(error: Exception) -> bool:
-    """Whether the catalog was not reached: it may be a moment later."""
-    return isinstance(error, ANSWERS) and any(word in str(error) for word in _AWAY)
 
 
 def unreachable(name: TableName, error: Exception) -> JobStopped:

@@ -185,12 +185,10 @@ def main(arguments: Sequence[str]) -> int:
         if "PYSPARK_GATEWAY_PORT" not in os.environ:
             run(options)
             return
-        from bmq_spark.session import open_session
+        from bmq_spark.session import kept_for, open_session
 
         spark = open_session(f"compact {options.output}")
-        try:
+        with kept_for(f"the table {options.output}", spark):
             run(options, spark)
-        finally:
-            spark.stop()
 
     return ended(job, arguments)

@@ -26,7 +26,7 @@ from bmq_spark.jobs.newest_version import NewestVersion
 from bmq_spark.jobs.sinks import Total
 from bmq_spark.jobs.streaming import Stream
 from bmq_spark.options import JobOptions, add_shared_arguments, pairs, shared, size_bytes, time_ms
-from bmq_spark.session import open_session
+from bmq_spark.session import kept_for, open_session
 from bmq_spark.values import collision, iceberg_rules, merge
 
 JOB: Final = "iceberg"
@@ -284,13 +284,11 @@ def main(arguments: Sequence[str]) -> int:
         settings = dict(SESSION_SETTINGS) | target.catalog.settings(os.environ)
         event_log = None if isinstance(options, Target) else options.event_log
         spark = open_session(f"iceberg {target.table}", settings=settings, event_log=event_log)
-        try:
+        with kept_for(f"table {target.table}", spark):
             if isinstance(options, Target):
                 run_maintenance(options, spark)
             else:
                 run(options, spark, stop=stop.listen_in_java(spark))
-        finally:
-            spark.stop()
 
     return ended(job, arguments)
 

@@ -123,7 +123,9 @@ class IcebergSink:
         if settings.maintenance is not None:
             require_own(self._table, settings.maintenance)
         self._evolve()
+        self._table.bound_row_groups()
         for beside in filter(None, (self._dead, self._tombstones)):
+            beside.bound_row_groups()
             if BESIDE_OF not in beside.properties():
                 beside.set_property(BESIDE_OF, self._table.id)
         if settings.upsert_key and UPSERT_ORDER not in self._table.properties():
@@ -330,6 +332,7 @@ class IcebergSink:
         )
         if columns == self._typing.columns and not buried.places:
             return rows
+        batch.verify()  # columns stay, whatever becomes of the batch
         rows.unpersist()
         self._typing = inferred(self._typing, columns)
         self._evolve()
@@ -343,6 +346,7 @@ class IcebergSink:
         typing = self._newest.after(self._typing, self._writers, self._table.columns())
         if typing is None:
             return rows
+        batch.verify()
         rows.unpersist()
         self._typing = self._settings.by_key(typing)
         self._evolve()

@@ -18,7 +18,7 @@ from bmq_spark.jobs.sinks import Total
 from bmq_spark.jobs.streaming import Stream
 from bmq_spark.locations import Location
 from bmq_spark.options import JobOptions, add_shared_arguments, shared, size_bytes, time_ms
-from bmq_spark.session import open_session
+from bmq_spark.session import kept_for, open_session
 from bmq_spark.table import DEAD_LETTERS_FOLDER, PartitionBy
 
 JOB: Final = "parquet"
@@ -118,9 +118,7 @@ def main(arguments: Sequence[str]) -> int:
         options = parse(given)
         stop = StopRequest().listen()
         spark = open_session(f"parquet {','.join(options.topics)}", event_log=options.event_log)
-        try:
+        with kept_for(f"the table {options.output}", spark):
             run(options, spark, stop=stop.listen_in_java(spark))
-        finally:
-            spark.stop()
 
     return ended(job, arguments)

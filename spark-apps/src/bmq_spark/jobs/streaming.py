@@ -7,6 +7,7 @@ again.
 
 import time
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from typing import Final
 
 from py4j.protocol import Py4JError
@@ -26,6 +27,7 @@ from bmq_spark.jobs.progress import Progress
 from bmq_spark.jobs.reading import records_stream
 from bmq_spark.jobs.sinks import Added, Batch, Sink, Total, fields_left_out, mib, too_many_files
 from bmq_spark.options import JobOptions
+from bmq_spark.session import SESSION_GONE
 
 STOP_WAIT_S: Final = 120
 LOOK_S: Final = 1
@@ -91,7 +93,8 @@ class Stream:
                 self._explain(error)
                 continue
             finally:
-                query.stop()
+                with suppress(*SESSION_GONE):  # else it hides why the query ended
+                    query.stop()
             self._progress.tell(
                 {topic: places for topic, places in self._sink.places().items() if topic in self._options.topics}
             )

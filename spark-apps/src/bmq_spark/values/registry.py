@@ -6,10 +6,11 @@ nobody's: it is asked again for a while, and then stops the task.
 """
 
 import os
-from collections.abc import Iterator
+import time
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, TypeVar
 from urllib.parse import quote, urlsplit
 
 from bmq_spark.errors import BmqError, ConfigurationError
@@ -18,6 +19,8 @@ from bmq_spark.values.decoded import Unfit
 
 if TYPE_CHECKING:
     import httpx
+
+T = TypeVar("T")
 
 TIMEOUT_S: Final = 10.0
 REMEMBERED: Final = 1000
@@ -35,6 +38,10 @@ _NO_SUCH_ID: Final = (400, 404, 422)
 
 class RegistryUnavailable(BmqError):
     """The registry does not answer, refuses, or answers what is no registry's."""
+
+
+class NotARegistry(RegistryUnavailable):
+    """What answers is no registry: another server, or a gateway before it while it is away."""
 
 
 class SchemaUnknown(BmqError):
@@ -89,7 +96,7 @@ class Registry:
     def latest(self, subject: str) -> RegisteredSchema:
         """The newest version. Raises SchemaUnknown, RegistryUnavailable."""
         path = f"/subjects/{quote(subject, safe='')}/versions/latest"
-        return _registered(self.url, path, _ask(self.url, path))
+        return _ask(self.url, path, lambda answer: _registered(self.url, path, answer))
 
     def some_id(self) -> int | None:
         """An id of one of its schemas; None: it tells of none."""
@@ -106,7 +113,7 @@ class Registry:
         speak Confluent's API do.
         """
         try:
-            told = _ask(self.url, f"{_IDS}{number}?fetchMaxId=true").get("maxId")
+            told = _ask(self.url, f"{_IDS}{number}?fetchMaxId=true", lambda answer: answer.get("maxId"))
         except (SchemaUnknown, RegistryUnavailable):
             return None
         return told if isinstance(told, int) else None
@@ -152,13 +159,13 @@ def schema_id(value: bytes) -> int:
 @lru_cache(maxsize=REMEMBERED)
 def _by_id(url: str, number: int) -> RegisteredSchema:
     path = f"{_IDS}{number}"
-    return _registered(url, path, {"id": number, **_ask(url, path)})
+    return _ask(url, path, lambda answer: _registered(url, path, {"id": number, **answer}))
 
 
 @lru_cache(maxsize=REMEMBERED)
 def _version(url: str, subject: str, version: int) -> RegisteredSchema:
     path = f"/subjects/{quote(subject, safe='')}/versions/{version}"
-    return _registered(url, path, _ask(url, path))
+    return _ask(url, path, lambda answer: _registered(url, path, answer))
 
 
 def _registered(url: str, path: str, answer: dict[str, Any]) -> RegisteredSchema:
@@ -174,13 +181,14 @@ def _registered(url: str, path: str, answer: dict[str, Any]) -> RegisteredSchema
             references=references,
         )
     except (KeyError, TypeError, ValueError) as error:
-        raise RegistryUnavailable(
+        raise NotARegistry(
             f"registry {url}{path}: the answer is not a schema registry's ({error!r}): is this the registry's address?"
         ) from error
 
 
-def _ask(url: str, path: str) -> dict[str, Any]:
-    return _answer(url, path, _line(url).get(path))
+def _ask(url: str, path: str, read: Callable[[dict[str, Any]], T]) -> T:
+    """What `read` finds in the registry's answer, which is its only where it raises nothing."""
+    return _line(url).get(path, lambda response: read(_answer(url, path, response)))
 
 
 def _answer(url: str, path: str, response: "httpx.Response") -> dict[str, Any]:
@@ -212,7 +220,7 @@ def _answer(url: str, path: str, response: "httpx.Response") -> dict[str, Any]:
     if response.status_code in _NO_SUCH_ID and isinstance(answer, dict) and path.startswith(_IDS) and _is_there(url):
         raise SchemaUnknown(f"registry {url}{path}: HTTP {response.status_code} {answer.get('message', '')}".rstrip())
     if response.status_code != 200 or not isinstance(answer, dict):
-        raise RegistryUnavailable(
+        raise NotARegistry(
             f"registry {url}{path}: HTTP {response.status_code} and not a registry's answer: is this the "
             "registry's address?"
         )
@@ -229,7 +237,7 @@ def _list(url: str, path: str) -> list[Any] | None:
     import httpx
 
     try:
-        response = _line(url).client.get(url + path)
+        response = _within(_line(url).client, url + path)
         found = response.json() if response.status_code == 200 else None
     except (httpx.HTTPError, ValueError):
         return None
@@ -244,7 +252,8 @@ class _Line:
     """This process's line to one registry.
 
     Once it was silent for as long as it is waited for, it is asked without waiting until it answers: whoever asks next
-    (another task of the batch, the same one begun anew) would wait as long for nothing.
+    (another task of the batch, the same one begun anew) would wait as long for nothing. Where it has answered before,
+    an answer that is no registry's is a gateway's, which passes; where it never has, the address is wrong.
     """
 
     def __init__(self, url: str, client: "httpx.Client", patience: Patience) -> None:
@@ -252,31 +261,63 @@ class _Line:
         self._url = url
         self._patience = patience
         self._is_silent = False
+        self._has_answered = False
 
-    def get(self, path: str) -> "httpx.Response":
-        """What it answers, whatever that is. Raises RegistryUnavailable."""
+    def get(self, path: str, read: Callable[["httpx.Response"], T]) -> T:
+        """What `read` makes of its answer. Raises RegistryUnavailable, and what `read` raises."""
         patience = AT_ONCE if self._is_silent else self._patience
         try:
-            answer = patience.ask(lambda: self._once(path), lambda error: isinstance(error, _Stumbled))
+            answer = patience.ask(lambda: read(self._once(path)), self._passes)
         except _Stumbled as error:
             self._is_silent = True
             raise RegistryUnavailable(
                 f"registry {self._url}{path}: no answer in {self._patience.wait_s:g} s ({error}): is it up, and "
                 "reachable from the driver and the executors?"
             ) from error
-        self._is_silent = False
+        except NotARegistry as error:
+            if not self._has_answered:
+                raise
+            self._is_silent = True
+            raise RegistryUnavailable(f"{error} It was: so for {self._patience.wait_s:g} s") from error
+        except RegistryUnavailable:  # it refuses, or something before it does
+            self._is_silent = False
+            raise
+        except SchemaUnknown:
+            self._hears()
+            raise
+        self._hears()
         return answer
+
+    def _passes(self, error: Exception) -> bool:
+        return isinstance(error, _Stumbled) or (self._has_answered and isinstance(error, NotARegistry))
+
+    def _hears(self) -> None:
+        self._is_silent, self._has_answered = False, True
 
     def _once(self, path: str) -> "httpx.Response":
         import httpx  # half a second of each worker's start, and few need it
 
         try:
-            response = self.client.get(self._url + path)
+            response = _within(self.client, self._url + path)
         except httpx.HTTPError as error:
             raise _Stumbled(f"{type(error).__name__} {error}".strip()) from error
         if response.status_code == 429 or response.status_code >= 500:
             raise _Stumbled(f"HTTP {response.status_code}")
         return response
+
+
+def _within(client: "httpx.Client", url: str) -> "httpx.Response":
+    """The whole answer, in `TIMEOUT_S` from its first byte on: the client bounds the time between two bytes alone."""
+    import httpx
+
+    with client.stream("GET", url) as response:
+        until = time.monotonic() + TIMEOUT_S
+        content = bytearray()
+        for some in response.iter_bytes():
+            content += some
+            if time.monotonic() > until:
+                raise httpx.ReadTimeout(f"no whole answer in {TIMEOUT_S:g} s", request=response.request)
+        return httpx.Response(response.status_code, content=bytes(content), request=response.request)
 
 
 @lru_cache(maxsize=4)
