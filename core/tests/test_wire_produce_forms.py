@@ -21,7 +21,7 @@ from bmq.wire.produce import (
     encode_produce_response,
     parse_produce,
 )
-from bmq.wire.produce_forms import FORM_BYTES_MAX, ProduceForm, form_of
+from bmq.wire.produce_forms import FORM_BYTES_MAX, Forms, ProduceForm
 
 API = SERVED[ApiKey.PRODUCE]
 versions = st.integers(0, API.version_max)
@@ -78,7 +78,7 @@ def test_a_form_is_that_of_what_it_was_taken_from_and_of_what_differs_in_its_bat
 ) -> None:
     request = data.draw(requests(version))
     frame = framed(version, request, correlation_id=correlation_id, client_id=client_id)
-    taken = form_of(frame, parse_request_header(frame))
+    taken = Forms(8).of(frame, parse_request_header(frame))
     has_one = len(request.topics) == 1 and len(request.topics[0].partitions) == 1
     if taken is None:
         records = request.topics[0].partitions[0][1] if has_one else None
@@ -104,7 +104,7 @@ def test_whatever_is_changed_of_a_request_it_is_none_of_the_form_or_reads_alike(
     topics = [ProduceTopic(name, topic_id, [(0, memoryview(bytes(data.draw(sizes.filter(bool)))))])]
     request = ProduceRequest(None, -1, 30_000, topics)
     frame = framed(version, request, correlation_id=1, client_id=client_id)
-    taken = form_of(frame, parse_request_header(frame))
+    taken = Forms(8).of(frame, parse_request_header(frame))
     assert taken is not None
     changed = bytearray(frame)
     places = [*range(min(len(changed), 80)), *range(max(0, len(changed) - 5), len(changed))]
@@ -113,7 +113,7 @@ def test_whatever_is_changed_of_a_request_it_is_none_of_the_form_or_reads_alike(
     view = memoryview(bytes(changed[: len(changed) - cut]) + bytes(data.draw(st.sampled_from([0, 0, 0, 1, 3]))))
     try:
         is_of_form = taken[0].batch_of(view) is not None
-        again = form_of(view, parse_request_header(view))
+        again = Forms(8).of(view, parse_request_header(view))
     except WireError:
         assert taken[0].batch_of(view) is None
         return
@@ -141,7 +141,7 @@ def test_those_that_were_taken_are_answered_as_any(
     name, topic_id = (None, UUID(int=1 + log_start)) if version >= TOPIC_IDS_FROM else (word, None)
     topics = [ProduceTopic(name, topic_id, [(index, memoryview(b"records"))])]
     frame = framed(version, ProduceRequest(None, -1, 30_000, topics), correlation_id=1, client_id="client")
-    found = form_of(frame, parse_request_header(frame))
+    found = Forms(8).of(frame, parse_request_header(frame))
     assert found is not None
     for times in (1, 2):  # what is kept of the first time is right for others
         got = found[0].answers(
@@ -158,3 +158,20 @@ def test_those_that_were_taken_are_answered_as_any(
             body = encode_produce_response(version, produced, throttle_ms=throttle_ms // times)
             expected += encode_response_frame(API.response_header_version(version), correlation_id, (body,))
         assert got == b"".join(expected)
+
+
+@given(st.lists(st.integers(0, 9), max_size=60), st.integers(1, 6))
+def test_forms_are_shared_and_few_are_kept(partitions: list[int], most: int) -> None:
+    forms = Forms(most)
+    newest: list[int] = []
+    known: dict[int, ProduceForm] = {}
+    for number, partition in enumerate(partitions):
+        topics = [ProduceTopic("orders", None, [(partition, memoryview(b"records"))])]
+        frame = framed(9, ProduceRequest(None, -1, 30_000, topics), correlation_id=number, client_id="client")
+        found = forms.of(frame, parse_request_header(frame))
+        assert found is not None
+        assert (found[0] is known.get(partition)) == (partition in newest[-most:])
+        known[partition] = found[0]
+        newest = [*(one for one in newest if one != partition), partition]
+        assert len(forms) <= most
+        assert check(found[0], frame)

@@ -128,6 +128,7 @@ SMALL: Final[Mapping[str, Sequence[int]]] = {
     "bmq_proxy.bulk:SMALL_BYTES": (0, 40),
     "bmq_proxy.bulk:COUNTED_ANSWER_BYTES": (100,),
     "bmq_proxy.endpoint:ARRIVING_SHARE": (40, 200),
+    "bmq_proxy.endpoint:FORMS_MAX": (1, 2),
     "bmq_proxy.intake:SPLIT_AT_ONCE": (1, 3, 5),
     "bmq_proxy.caches:TOGETHER_BYTES": (1, 1_000),
     "bmq_proxy.connection:ALIKE_BYTES_MAX": (400, 1_000),

@@ -23,6 +23,7 @@ from bmq.wire.produce import (
 FORM_BYTES_MAX: Final = 1 << 8
 """What stands before the records of a request that has a form: each connection keeps one, and a client may call itself
 something of 32 KiB."""
+_CORRELATION_ID_AT: Final = 4
 _BEFORE_CLIENT_ID: Final = 8
 """API key, version, correlation id."""
 _INT32: Final = struct.Struct(">i")
@@ -143,31 +144,52 @@ class ProduceForm:
         return encode_produce_response(self.version, topics, throttle_ms=throttle_ms)
 
 
-def form_of(frame: memoryview, header: RequestHeader) -> tuple[ProduceForm, ProduceRequest] | None:
-    """The form of a whole request frame, and what it is; None: it has several batches or none, or very long names, or
-    is no Produce request.
+class Forms:
+    """Those of all connections: clients that call themselves alike and write to one partition share one. Whoever was
+    not asked for longest goes first.
     """
-    version = header.api_version
-    if header.api_key != ApiKey.PRODUCE or header.client_id is None:
-        return None
-    try:
-        request = parse_produce(version, frame[header.body_position :], partitions_max=1)
-    except WireError:
-        return None
-    if not request.topics or not request.topics[0].partitions:
-        return None
-    records = request.topics[0].partitions[0][1]
-    if not records:
-        return None
-    if version >= FLEXIBLE_FROM:
-        length_bytes, tags_bytes = uvarint_bytes(records.nbytes + 1), ONE_BATCH_TAGS_BYTES
-    else:
-        length_bytes, tags_bytes = _INT32.size, 0
-    records_at = frame.nbytes - tags_bytes - records.nbytes - length_bytes
-    if records_at > FORM_BYTES_MAX:
-        return None
-    form = ProduceForm(frame, version=version, client_id=header.client_id, records_at=records_at, request=request)
-    found = form.batch_of(frame)
-    if found is None or found[1].nbytes != records.nbytes:
-        return None  # it is written otherwise than it has to be, or something stands behind it
-    return form, request
+
+    def __init__(self, most: int) -> None:
+        assert most > 0
+        self._most = most
+        self._forms: dict[bytes, ProduceForm] = {}
+
+    def __len__(self) -> int:
+        return len(self._forms)
+
+    def of(self, frame: memoryview, header: RequestHeader) -> tuple[ProduceForm, ProduceRequest] | None:
+        """The form of a whole request frame, and what it is; None: it has several batches or none, or very long names,
+        or is no Produce request.
+        """
+        version = header.api_version
+        if header.api_key != ApiKey.PRODUCE or header.client_id is None:
+            return None
+        try:
+            request = parse_produce(version, frame[header.body_position :], partitions_max=1)
+        except WireError:
+            return None
+        if not request.topics or not request.topics[0].partitions:
+            return None
+        records = request.topics[0].partitions[0][1]
+        if not records:
+            return None
+        if version >= FLEXIBLE_FROM:
+            length_bytes, tags_bytes = uvarint_bytes(records.nbytes + 1), ONE_BATCH_TAGS_BYTES
+        else:
+            length_bytes, tags_bytes = _INT32.size, 0
+        records_at = frame.nbytes - tags_bytes - records.nbytes - length_bytes
+        if records_at > FORM_BYTES_MAX:
+            return None
+        key = b"".join((frame[:_CORRELATION_ID_AT], frame[_BEFORE_CLIENT_ID:records_at]))
+        form = self._forms.pop(key, None)
+        if form is None:
+            form = ProduceForm(
+                frame, version=version, client_id=header.client_id, records_at=records_at, request=request
+            )
+            found = form.batch_of(frame)
+            if found is None or found[1].nbytes != records.nbytes:
+                return None  # it is written otherwise than it has to be, or something stands behind it
+            if len(self._forms) >= self._most:
+                del self._forms[next(iter(self._forms))]
+        self._forms[key] = form
+        return form, request

@@ -20,7 +20,7 @@ from bmq.fairness.fair_shares import SMALL_BYTES, Share
 from bmq.naming.listeners import DEFAULT_LISTENER
 from bmq.wire.apis import SERVED, ApiKey
 from bmq.wire.frames import RequestHeader, encode_response_frame, parse_request_header
-from bmq.wire.produce_forms import ProduceForm, form_of
+from bmq.wire.produce_forms import Forms, ProduceForm
 from bmq_proxy.arriving import ArrivingMemory
 from bmq_proxy.calls import Alike, Answer, Call, Lease, Pending
 from bmq_proxy.fair_memory import FairMemory
@@ -40,6 +40,8 @@ class Service(Protocol):
     requests_in_flight_max: int
     alike_requests_max: int
     """So many that are alike go on as one."""
+    forms: Forms
+    """Those of all connections."""
     request_memory: FairMemory
     arriving: ArrivingMemory
 
@@ -344,7 +346,7 @@ class Connection(asyncio.BufferedProtocol):
 
     def _first_alike(self, frame: memoryview, header: RequestHeader) -> Alike | None:
         """A Produce request that is of another form than the one before it; None: it has not one batch."""
-        taken = form_of(frame, header)
+        taken = self._service.forms.of(frame, header)
         if taken is None:
             self._form = None
             return None

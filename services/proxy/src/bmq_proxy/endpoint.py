@@ -20,6 +20,7 @@ from bmq.naming.lanes import BASE, lane_of_client
 from bmq.ports import Tracer
 from bmq.wire.apis import SERVED, ApiKey
 from bmq.wire.limits import RECEIVE_BUFFER_BYTES
+from bmq.wire.produce_forms import Forms
 from bmq_proxy import metrics
 from bmq_proxy.api import Route
 from bmq_proxy.arriving import ArrivingMemory
@@ -61,6 +62,8 @@ whole would be 300 MiB."""
 WAITS_LONG = frozenset((ApiKey.FETCH, ApiKey.JOIN_GROUP, ApiKey.SYNC_GROUP))
 """Whose answers wait for records, or for other members: how long they take says nothing."""
 TRACED = frozenset((ApiKey.PRODUCE, ApiKey.FETCH))
+FORMS_MAX = 4_096
+"""So many forms of Produce requests are kept, a KiB each."""
 FAILURES = frozenset(("unknown_server_error", "kafka_storage_error", "request_timed_out"))
 """Errors that are not the client's, and do not belong to a take-over."""
 COMPLAIN_EVERY_S = 10.0
@@ -90,14 +93,14 @@ class Endpoint:
         """`routes` are the base's. `modest`: who is to be protected from those who write much, is counted here.
         `answers`: those without records.
         """
-        self.requests_in_flight_max, self.alike_requests_max = (
-            settings.requests_in_flight_max,
-            settings.limits.alike_requests_max,
-        )
+        limits = settings.limits
+        self.requests_in_flight_max = settings.requests_in_flight_max
+        self.alike_requests_max = limits.alike_requests_max
+        self.forms = Forms(FORMS_MAX)
         self.request_memory = request_memory
         self.arriving = ArrivingMemory(
             max(1, request_memory.limit_bytes // ARRIVING_SHARE),
-            whole_within_s=settings.limits.half_sent_within_ms / 1000,
+            whole_within_s=limits.half_sent_within_ms / 1000,
         )
         self._loop = asyncio.get_running_loop()  # kept: asking for it is a system call
         self.shares = FairShares(
@@ -107,11 +110,11 @@ class Endpoint:
             modest=modest,
         )
         self._partitions_left = PRODUCE_TURN_PARTITIONS
-        self._turn_requests = settings.limits.turn_requests
-        self._inline_bytes_max = settings.limits.request_inline_bytes_max
+        self._turn_requests = limits.turn_requests
+        self._inline_bytes_max = limits.request_inline_bytes_max
         self._on_loop = frozenset(key for key, route in routes.items() if route.on_loop)
         """Requests of these are never decoded beside the loop."""
-        self._byte_cost = settings.limits.turn_requests / settings.limits.turn_bytes
+        self._byte_cost = limits.turn_requests / limits.turn_bytes
         """What a byte that is decoded costs, in requests."""
         self._requests_left: float = self._turn_requests
         """What may still begin before the loop comes round: of all connections, or of the one whose turn it is."""
@@ -119,7 +122,7 @@ class Endpoint:
         self._next_turn: Rotation[Connection] = Rotation()
         """Whose requests wait for it."""
         self._in_next_turn: set[Connection] = set()
-        self._producing: UnderWay[Connection] = UnderWay(settings.limits.produce_requests_max)
+        self._producing: UnderWay[Connection] = UnderWay(limits.produce_requests_max)
         self.connections = OpenConnections()
         self.in_flight = 0
         self._tracer = tracer
@@ -146,7 +149,11 @@ class Endpoint:
         self._held: dict[Connection, None] | None = None
         """Whose requests wait until this proxy knows what the cluster knows; None: it does."""
         self._complaints = RateLimited(interval_s=COMPLAIN_EVERY_S)
-        metrics.REQUEST_MEMORY.set_function(lambda: request_memory.held_bytes)
+        self._show()
+
+    def _show(self) -> None:
+        """Gauges of what is held at the time of asking."""
+        metrics.REQUEST_MEMORY.set_function(lambda: self.request_memory.held_bytes)
         metrics.PRODUCE_WINDOW.set_function(lambda: self.shares.window.size_bytes)
         metrics.GREEDY_BYTES.set_function(lambda: self.shares.window.held_bytes)
         metrics.IN_FLIGHT.set_function(lambda: self.in_flight)
