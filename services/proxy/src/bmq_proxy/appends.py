@@ -188,7 +188,7 @@ class Taken:
         self.give_up_at = give_up_at
         self.future = future
         self.address = address
-        self.told: Callable[[AppendedAlike | Sequence[Append]], None]
+        self.told: Callable[[Taken, AppendedAlike | Sequence[Append]], None]
 
     @property
     def last_number(self) -> int:
@@ -448,12 +448,12 @@ class Appends:
         try:
             if future.cancelled() or future.exception() is not None:
                 ones = self._apart(taken)
-                taken.told(ones)
+                taken.told(taken, ones)
                 for one in ones:
                     self._settled(one, future)
             else:
                 queue.delay_s = RETRY_FIRST_S
-                taken.told(future.result())
+                taken.told(taken, future.result())
         finally:
             self._heard(queue)
 

@@ -357,7 +357,7 @@ class _Producing:
             )
             if taken is not None:
                 place = _Place(first + at, len(taken.batches), named[1])
-                taken.told = partial(self._told, taken)
+                taken.told = self._told
                 self._begin_waiting(place, taken)
                 at += place.batches
                 continue
