@@ -3,6 +3,7 @@ order, are as if each went by itself.
 """
 
 import asyncio
+import gc
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -26,6 +27,8 @@ from bmq.wire.error_codes import ErrorCode
 from bmq.wire.produce import TOPIC_IDS_FROM
 from bmq.wire.records import Record, build_batch
 from bmq_proxy import metrics
+from bmq_proxy.appends import Taken
+from bmq_proxy.calls import Call
 from bmq_proxy.settings import ProxySettings
 
 PRODUCE = 0
@@ -430,3 +433,23 @@ def test_a_histogram_of_many_is_what_it_is_told_one_by_one(told: list[tuple[floa
         ]
 
     assert samples(many) == samples(one)
+
+
+def test_nothing_of_them_waits_for_the_collector_of_garbage() -> None:
+    """A circle of references would hold each frame until then, and has all be looked through the more often."""
+
+    async def main() -> None:
+        async with running_proxy() as proxy:
+            proxy.metadata.add_topic("orders", 1)
+            proxy.owner.alike_max = 10
+            gc.collect()
+            gc.disable()
+            try:
+                client = await asked(proxy, 7)
+                await offsets(client, 7)
+                await until_async(lambda: not proxy.role.server.endpoint.request_memory.held_bytes, "memory given back")
+                assert not [one for one in gc.get_objects() if isinstance(one, Taken | Call)]
+            finally:
+                gc.enable()
+
+    asyncio.run(main())
