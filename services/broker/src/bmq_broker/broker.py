@@ -195,16 +195,14 @@ class Broker:
         self, partition: Partition, records: Buffer, header: BatchHeader, now_ms: int, append_time_ms: int
     ) -> Offset:
         """Puts a batch behind all that the partition has; `append_time_ms` is -1 where its time is its producer's."""
-        if append_time_ms < 0:
-            batch = patched(records, header, base_offset=partition.next_offset, leader_epoch=partition.leader_epoch)
-        else:
-            batch = patched(
-                records,
-                header,
-                base_offset=partition.next_offset,
-                leader_epoch=partition.leader_epoch,
-                log_append_time_ms=append_time_ms,
-            )
+        batch = patched(
+            records,
+            header,
+            base_offset=partition.next_offset,
+            leader_epoch=partition.leader_epoch,
+            log_append_time_ms=None if append_time_ms < 0 else append_time_ms,
+        )
+        if append_time_ms >= 0:
             header = header._replace(
                 max_timestamp_ms=append_time_ms, attributes=header.attributes | LOG_APPEND_TIME_BIT
             )

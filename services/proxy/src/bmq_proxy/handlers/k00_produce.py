@@ -15,7 +15,6 @@ import asyncio
 from collections.abc import Iterator, Sequence
 from contextlib import AsyncExitStack
 from functools import partial
-from itertools import takewhile
 from typing import Final, NamedTuple
 
 from typing_extensions import Buffer
@@ -505,12 +504,12 @@ class _Producing:
                 answer.set_result(self._answer_to(0, len(self._results)))
             return
         begin = self._answered
-        results = list(takewhile(lambda one: one is not None, self._results[begin:]))
-        if results:
-            self._observe(len(results))
-            self._answered += len(results)
+        end = next((at for at in range(begin, len(self._results)) if self._results[at] is None), begin)
+        if end > begin:
+            self._observe(end - begin)
+            self._answered = end
             self._answer = self._proxy.loop.create_future()
-            found = self._answer_to(begin, self._answered)
+            found = self._answer_to(begin, end)
             found.rest = self._answer
             answer.set_result(found)
 
@@ -602,7 +601,7 @@ def _answer(call: Call, request: ProduceRequest, results: Sequence[ProducedParti
         close = any(one.error_code not in NOT_CLOSING for one in results)
         return Answer(parts=None, error=error_name(code), close=close, failed=failed, requests=len(results))
     if call.alike is not None:
-        return _answer_alike(call, call.alike, request.topics[0], results, first)
+        return _answer_alike(call, call.alike, request.topics[0], results, first, code=code)
     topics, begin = [], 0
     for topic in request.topics:
         end = begin + len(topic.partitions)
@@ -613,10 +612,9 @@ def _answer(call: Call, request: ProduceRequest, results: Sequence[ProducedParti
 
 
 def _answer_alike(
-    call: Call, alike: Alike, topic: ProduceTopic, results: Sequence[ProducedPartition], first: int
+    call: Call, alike: Alike, topic: ProduceTopic, results: Sequence[ProducedPartition], first: int, *, code: int
 ) -> Answer:
-    """To some of its requests, from the first on."""
-    code = next((one.error_code for one in results if one.error_code), 0)
+    """To some of its requests, from the first on; `code` is the first error."""
     header_version = _API.response_header_version(call.version)
     frames: list[Buffer] = []
     ids = alike.correlation_ids[first : first + len(results)]
