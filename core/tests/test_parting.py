@@ -11,8 +11,8 @@ from hypothesis import strategies as st
 
 from bmq.errors import BatchTooLarge, CorruptBatch, RequestError, UnsupportedCompression
 from bmq.wire.batches import HEADER_SIZE_BYTES, Record, build_batch, check_crc, iterate_records, read_header, split
-from bmq.wire.compression import Codec, compress
-from bmq.wire.parting import COPIED_BYTES, REST, parted
+from bmq.wire.compression import COPIED_BYTES, Codec, compress
+from bmq.wire.parting import REST, parted
 from bmq.wire.records import bounds, section_of
 
 WANTED = "x-lane"

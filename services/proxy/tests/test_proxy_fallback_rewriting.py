@@ -26,6 +26,7 @@ from bmq.wire.limits import DECOMPRESSED_BYTES_MAX, RECORD_HEADERS_MAX
 from bmq.wire.records import bounds, read_signed_varint, record_of, section_of
 from bmq_proxy.lanes.fallback import rewriting
 from bmq_proxy.lanes.fallback.rewriting import pieces, rewritten
+from bmq_proxy.proofs import ORDINARY_HEADERS_MAX
 
 ID = LANE_TURN_IDS + 5
 TEXTS = st.binary(max_size=20)
@@ -273,7 +274,7 @@ def test_a_step_opens_no_more_than_it_may_and_the_next_one_goes_on_behind_it(mon
     "records",
     [
         [Record(0, 1, None, bytes(ORDINARY_BYTES_MAX))],
-        [Record(0, 1, None, b"", (("a", b""),) * 9_000)] * (rewriting.ORDINARY_HEADERS_MAX // 9_000 + 1),
+        [Record(0, 1, None, b"", (("a", b""),) * 9_000)] * (ORDINARY_HEADERS_MAX // 9_000 + 1),
     ],
     ids=["bytes", "headers"],
 )

@@ -28,8 +28,11 @@ makes none below 1 KiB but the last of a stream."""
 _SNAPPY_RATIO_MAX: Final = 64
 _OUTPUT_FIRST_BYTES: Final = 16 << 10
 _GROWTH: Final = 8
-_MAPPED_BYTES_MIN: Final = 1 << 20
-_COPIED_BYTES: Final = 1 << 20
+MAPPED_BYTES_MIN: Final = 1 << 20
+"""A large mapping is not zeroed, and given back at once."""
+_FED_BYTES: Final = 1 << 20
+COPIED_BYTES: Final = 256 << 10
+"""So much of what is large is copied at a time: nobody else has the interpreter meanwhile."""
 _OUTPUT_FULL: Final = "failed to write whole buffer"
 
 
@@ -58,6 +61,11 @@ def codec_of(number: int) -> Codec:
             f"codec {number} does not exist; Kafka has none, gzip, snappy, lz4 and zstd (0 to 4)"
         )
     return codec
+
+
+def in_slices(view: memoryview, size_bytes: int = COPIED_BYTES) -> Iterator[memoryview]:
+    """All of it, one part behind the other."""
+    return (view[begin : begin + size_bytes] for begin in range(0, len(view), size_bytes))
 
 
 def plain(source: memoryview, *, bytes_max: int) -> memoryview:
@@ -125,9 +133,8 @@ def compress(codec: int, data: Buffer) -> bytes:
             return _compress_xerial(memoryview(data))
         case Codec.LZ4:
             frame = cramjam.lz4.Compressor(block_linked=False)
-            whole = memoryview(data)
-            for start in range(0, len(whole), _COPIED_BYTES):  # a copy of all of it would stop other threads
-                frame.compress(bytes(whole[start : start + _COPIED_BYTES]))
+            for part in in_slices(memoryview(data), _FED_BYTES):  # a copy of all of it would stop other threads
+                frame.compress(bytes(part))
             return bytes(frame.finish())
         case Codec.ZSTD:
             return bytes(cramjam.zstd.compress(data))
@@ -177,11 +184,11 @@ def _check_full(name: str, error: cramjam.DecompressionError) -> None:
 
 
 def _output(size: int) -> memoryview:
-    return memoryview(bytearray(size) if size < _MAPPED_BYTES_MIN else mmap(-1, size))
+    return memoryview(bytearray(size) if size < MAPPED_BYTES_MIN else mmap(-1, size))
 
 
 def _filled(output: memoryview, written: int) -> Section:
-    return bytes(output[:written]) if written < _MAPPED_BYTES_MIN else output[:written]
+    return bytes(output[:written]) if written < MAPPED_BYTES_MIN else output[:written]
 
 
 def _decompress_snappy(source: memoryview, bytes_max: int) -> Section:

@@ -10,7 +10,7 @@ from typing_extensions import Buffer
 
 from bmq.errors import BatchTooLarge, CorruptBatch
 from bmq.wire.batch_headers import NO_TIMESTAMP, BatchHeader
-from bmq.wire.compression import Section
+from bmq.wire.compression import MAPPED_BYTES_MIN, Section, in_slices
 from bmq.wire.limits import RECORD_HEADERS_MAX
 from bmq.wire.records import (
     append_signed_varint,
@@ -22,10 +22,6 @@ from bmq.wire.records import (
 
 NULLS: Final = b"\x01\x01"
 """A key and a value that are null."""
-MAPPED_BYTES_MIN: Final = 1 << 20
-"""As in `bmq.wire.compression`: a large mapping is not zeroed, and given back at once."""
-COPIED_BYTES: Final = 256 << 10
-"""So much of a large mapping is copied at a time: nobody else has the interpreter meanwhile."""
 
 
 class Labelled(NamedTuple):
@@ -150,9 +146,7 @@ def _joined(chunks: Sequence[Buffer], size_bytes: int) -> Buffer:
     joined = memoryview(mmap(-1, size_bytes))
     at = 0
     for chunk in chunks:
-        view = memoryview(chunk)
-        for begin in range(0, len(view), COPIED_BYTES):
-            part = view[begin : begin + COPIED_BYTES]
+        for part in in_slices(memoryview(chunk)):
             joined[at : at + len(part)] = part
             at += len(part)
     assert at == size_bytes

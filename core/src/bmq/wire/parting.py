@@ -12,16 +12,13 @@ from typing_extensions import Buffer
 
 from bmq.errors import BatchTooLarge, CorruptBatch
 from bmq.wire.batch_headers import LOG_APPEND_TIME_BIT, NO_TIMESTAMP, BatchHeader
+from bmq.wire.compression import COPIED_BYTES, in_slices
 from bmq.wire.limits import BATCH_HEADERS_MAX
 from bmq.wire.records import Record, assembled, bounds, place_of, record_of, section_of
 
 Choose = Callable[[int, Sequence[bytes]], str]
 """(a record's number in the batch, what the header says in it) to the name of its part; REST: the rest's."""
 REST: Final = ""
-
-
-COPIED_BYTES: Final = 256 << 10
-"""So much of a large record is copied at a time: nobody else has the interpreter meanwhile."""
 
 
 class _Part:
@@ -41,8 +38,8 @@ class _Part:
         if len(record) <= COPIED_BYTES:
             self.body += record
         else:
-            for begin in range(0, len(record), COPIED_BYTES):
-                self.body += record[begin : begin + COPIED_BYTES]
+            for part in in_slices(record):
+                self.body += part
         self.count += 1
         self.max_timestamp_ms = max(self.max_timestamp_ms, timestamp_ms)
 

@@ -15,12 +15,11 @@ from bmq.wire.batches import BatchHeader, of_producer, split
 from bmq.wire.labelling import NULLS, Labelled, batch_of, labelled, one_header
 from bmq.wire.limits import DECOMPRESSED_BYTES_MAX
 from bmq.wire.records import bounds, section_of
+from bmq_proxy.proofs import ORDINARY_HEADERS_MAX
 
 LANE_HEADER: Final = "bmq-lane"
 PIECE_BYTES: Final = 1 << 20
 PIECE_RECORDS: Final = 10_000
-ORDINARY_HEADERS_MAX: Final = 25_000
-"""Batches with more are as large ones as those that decompress to much (bmq.fairness.opening)."""
 _SEQUENCES: Final = 1 << 31
 _NAME: Final = LANE_HEADER.encode()
 
