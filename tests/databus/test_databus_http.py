@@ -5,6 +5,7 @@ again, tokens.
 import asyncio
 import json
 import shutil
+import signal
 import socket
 import subprocess
 from collections.abc import AsyncIterator
@@ -150,10 +151,11 @@ def test_a_stream_is_answered_to_its_last_line_when_the_sidecar_ends_though_the_
         accepted.stream("clicks")
         accepted.chunk(line("a"))
         accepted.until(b'"status":202')
-        bmq.kill9()
+        bmq.signal(signal.SIGSTOP)  # and not killed yet: what is known to be away is not handed over
         client.chunk(line("b"))
         accepted.chunk(line("b"))
         accepted.until(b'"status":202')
+        bmq.kill9()
         until(lambda: "cluster is not reached" in databus.log.read_text(), "the cluster is missed")
         assert databus.stop() == 0
         told = client.rest()
