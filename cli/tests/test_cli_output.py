@@ -10,10 +10,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from bmq_cli.kafka.connection import check_addresses
+from bmq_cli.kafka.failures import kafka_failure
 from bmq_cli.main import execute
-from bmq_cli.session import SharedOptions
-from bmq_cli.terminal.exit_codes import CommandFailed, ExitCode, SeveralFailed, kafka_failure
-from bmq_cli.terminal.output import Column, Output, OutputFormat, counted, fields, shown
+from bmq_cli.options import SharedOptions
+from bmq_cli.terminal.exit_codes import CommandFailed, ExitCode, SeveralFailed
+from bmq_cli.terminal.output import Column, Output, counted, fields, shown
+from bmq_cli.terminal.output_format import OutputFormat
 from bmq_cli.topics.commands import show_topic
 
 COLUMNS = (Column(title="TOPIC"), Column(title="PARTITIONS", number=True))

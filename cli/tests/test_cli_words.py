@@ -1,5 +1,8 @@
 """Arguments and variables that are no text."""
 
+import subprocess
+import sys
+
 import pytest
 
 from bmq_cli.main import execute
@@ -45,3 +48,16 @@ def test_so_is_a_variable(monkeypatch: pytest.MonkeyPatch, capfd: pytest.Capture
         capfd.readouterr().err
         == "error: the variable 'BMQ_BOOTSTRAP_SERVER' is not UTF-8: write names and paths in UTF-8\n"
     )
+
+
+def test_a_misspelt_command_is_told_what_it_may_have_meant(capfd: pytest.CaptureFixture[str]) -> None:
+    assert execute(["topcs"]) == 2
+    assert capfd.readouterr().err == "error: usage: No such command 'topcs'. Did you mean 'topics'? Try `bmq --help`\n"
+
+
+def test_a_node_imports_no_kafka_client() -> None:
+    """It costs each start its time, and each idle process its memory."""
+    looked = "import sys, bmq_cli.main, bmq_cli.processes.up, bmq_cli.processes.server; print(*sys.modules)"
+    modules = subprocess.run([sys.executable, "-c", looked], capture_output=True, check=True, text=True).stdout.split()
+    assert "bmq_node.node" in modules
+    assert not {"confluent_kafka", "bmq_cli.terminal.output", "bmq_databus"} & set(modules)

@@ -6,7 +6,8 @@ from typing import Any, cast
 
 from bmq_cli.cluster.session import ClusterSession
 from bmq_cli.lanes.routes import routes
-from bmq_cli.terminal.output import Output, OutputFormat
+from bmq_cli.terminal.output import Output
+from bmq_cli.terminal.output_format import OutputFormat
 
 PARTITIONS = 250
 

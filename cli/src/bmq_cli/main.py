@@ -2,46 +2,41 @@
 noun.
 """
 
-import errno
 import importlib
 import importlib.metadata
 import os
 import sys
 import traceback
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from itertools import pairwise
 from typing import Annotated, Any, Final
 
 import typer
-from confluent_kafka import KafkaException
 from typer.core import TyperGroup
-from typer.exceptions import TyperException
 
-from bmq.errors import BmqError, ConfigurationError
-from bmq_cli.cluster import commands as cluster
-from bmq_cli.debug import commands as debug
-from bmq_cli.groups import commands as groups
-from bmq_cli.kafka.connection import debugging
-from bmq_cli.records import consume, produce
-from bmq_cli.session import BootstrapServer, NoColorOption, OutputClosed, OutputOption, SharedOptions, TimeoutOption
-from bmq_cli.store import commands as store
-from bmq_cli.terminal.exit_codes import CommandFailed, ExitCode, SeveralFailed, code_of, kafka_failure, one_line
-from bmq_cli.terminal.output import Output, OutputFormat
-from bmq_cli.topics import commands as topics
+from bmq.errors import ConfigurationError
+from bmq_cli.options import (
+    BootstrapServer,
+    NoColorOption,
+    OutputClosed,
+    OutputOption,
+    SharedOptions,
+    TimeoutOption,
+    debugging,
+)
+from bmq_cli.terminal.exit_codes import ExitCode
 
-_LATER: Final = {
+_COMMANDS: Final = {
     "up": "bmq_cli.processes.up",
     "server": "bmq_cli.processes.server",
     "probe": "bmq_cli.probe.commands",
     "apply": "bmq_cli.apply.commands",
+    "produce": "bmq_cli.records.produce",
+    "consume": "bmq_cli.records.consume",
 }
 """Commands by name, and the modules that have them."""
-_NOUNS_LATER: Final = {
-    "lanes": ("bmq_cli.lanes.commands", "cluster"),
-    "channels": ("bmq_cli.channels.commands", "lanes"),
-    "databus": ("bmq_cli.databus.commands", "store"),
-}
-"""The same of nouns with several commands, and behind which they are listed."""
+_NOUNS: Final = ("topics", "groups", "cluster", "lanes", "channels", "store", "databus", "debug")
+"""Those with commands of their own, in `bmq_cli.NOUN.commands`."""
 
 _NAMED: Final = frozenset(
     {"--data", "--store", "--spool", "--to", "--bootstrap-server", "-b", "--admin", "-a", "--group", "-g"}
@@ -49,24 +44,30 @@ _NAMED: Final = frozenset(
 """Options that say which store, cluster or group is meant."""
 
 
+class _Imported(Mapping[str, Any]):
+    """The commands by name. Each is imported when it is asked for: all together take longer than most of them run."""
+
+    def __getitem__(self, name: str) -> Any:
+        if name in _NOUNS:
+            return typer.main.get_group(importlib.import_module(f"bmq_cli.{name}.commands").app)
+        return command_of(getattr(importlib.import_module(_COMMANDS[name]), name), name=name)
+
+    def __iter__(self) -> Iterator[str]:
+        return iter([*_COMMANDS, *_NOUNS])
+
+    def __len__(self) -> int:
+        return len(_COMMANDS) + len(_NOUNS)
+
+
 class _Commands(TyperGroup):
-    """The commands; those that serve, and those that need the resources' models, take a while to import and are
-    imported when they are asked for.
-    """
+    """`bmq` itself."""
+
+    def __init__(self, **attributes: Any) -> None:
+        super().__init__(**attributes)
+        self.commands = _Imported()  # type: ignore[assignment]
 
     def list_commands(self, ctx: typer.Context) -> list[str]:  # type: ignore[override]
-        names = super().list_commands(ctx)
-        for name, (_, before) in _NOUNS_LATER.items():
-            names.insert(names.index(before) + 1, name)
-        return [*_LATER, *names]
-
-    def get_command(self, ctx: typer.Context, cmd_name: str) -> Any:  # type: ignore[override]
-        if cmd_name in _NOUNS_LATER:
-            return typer.main.get_command(importlib.import_module(_NOUNS_LATER[cmd_name][0]).app)
-        module = _LATER.get(cmd_name)
-        if module is None:
-            return super().get_command(ctx, cmd_name)
-        return command_of(getattr(importlib.import_module(module), cmd_name), name=cmd_name)
+        return list(self.commands)
 
 
 def command_of(function: Callable[..., None], *, name: str) -> Any:
@@ -109,15 +110,6 @@ def main(
     context.obj = SharedOptions(bootstrap_server=bootstrap_server, output=output, timeout=timeout, no_color=no_color)
 
 
-app.add_typer(topics.app)
-app.add_typer(groups.app)
-app.add_typer(cluster.app)
-app.add_typer(store.app)
-app.add_typer(debug.app)
-app.command("produce")(produce.produce)
-app.command("consume")(consume.consume)
-
-
 def run() -> None:
     """Entry point of the console script: runs the command line and ends the process with its exit code."""
     code = execute(sys.argv[1:])
@@ -145,7 +137,10 @@ def execute(arguments: Sequence[str]) -> int:
     except Exception as exception:  # noqa: BLE001 the last resort: whatever it is, one line and an exit code
         if debugging():
             traceback.print_exc()
-        return _report(exception, Output(form=OutputFormat.TABLE, color="--no-color" not in arguments))
+        from bmq_cli.reporting import report
+        from bmq_cli.terminal.output import Output
+
+        return report(exception, Output(color="--no-color" not in arguments))
 
 
 def _check_text(arguments: Sequence[str]) -> None:
@@ -171,48 +166,6 @@ def _check_named(arguments: Sequence[str]) -> None:
             raise ConfigurationError(
                 f"{option.removesuffix('=')}: its value is empty: give one, or leave the option out"
             )
-
-
-def _report(exception: Exception, output: Output) -> int:
-    match exception:
-        case SeveralFailed():
-            for failure in exception.failures:
-                output.error(str(failure))
-            return exception.code
-        case CommandFailed():
-            output.error(str(exception))
-            return exception.code
-        case TyperException():
-            if message := exception.format_message():
-                output.error(f"usage: {_sentence(one_line(message))} Try `{_command_path(exception)} --help`")
-            return ExitCode.USAGE
-        case KafkaException():
-            failure = kafka_failure("Kafka", exception)
-            output.error(str(failure))
-            return failure.code
-        case BmqError():
-            output.error(one_line(str(exception)))
-            return code_of(exception)
-        case OSError(errno=errno.ENOSPC, filename=None):
-            output.error(
-                "the command's output: no space is left where it is written to. free some, or write it elsewhere"
-            )
-            return ExitCode.FAILED
-        case OSError():
-            output.error(one_line(str(exception)))
-            return ExitCode.FAILED
-        case _:
-            output.error(f"unexpected {type(exception).__name__}: {one_line(str(exception))}. BMQ_DEBUG=1 shows where")
-            return ExitCode.FAILED
-
-
-def _sentence(text: str) -> str:
-    return text if text.endswith((".", "?", "!")) else f"{text}."
-
-
-def _command_path(exception: TyperException) -> str:
-    context = getattr(exception, "ctx", None)
-    return str(context.command_path) if context is not None else "bmq"
 
 
 def _drop_output() -> None:

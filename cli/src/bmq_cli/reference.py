@@ -8,7 +8,7 @@ from typing import Any, Final
 import typer
 
 from bmq_cli.main import app
-from bmq_cli.session import PANEL, SharedOptions
+from bmq_cli.options import PANEL, SharedOptions
 from bmq_cli.terminal.exit_codes import MEANINGS
 from bmq_cli.terminal.formats import DIRECTIVES
 

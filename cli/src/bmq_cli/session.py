@@ -8,99 +8,26 @@ import os
 import typing
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Annotated, Any, Concatenate, Final, ParamSpec, TypeVar
+from typing import Any, Concatenate, ParamSpec, TypeVar
 
 import typer
 
-from bmq_cli.kafka.connection import (
-    DEFAULT_BOOTSTRAP_SERVER,
+from bmq_cli.kafka.connection import Connection, check_addresses, check_lane, default_address
+from bmq_cli.options import (
     DEFAULT_TIMEOUT_S,
-    Connection,
-    check_addresses,
-    check_lane,
-    default_address,
+    LANE_VARIABLE,
+    BootstrapServer,
+    LaneOption,
+    NoColorOption,
+    OutputClosed,
+    OutputOption,
+    SharedOptions,
+    TimeoutOption,
 )
-from bmq_cli.terminal.output import Output, OutputFormat
+from bmq_cli.terminal.output import Output
 
 P = ParamSpec("P")
 S = TypeVar("S")
-PANEL: Final = "Connection and output"
-LANE_VARIABLE: Final = "BMQ_LANE"
-
-BootstrapServer = Annotated[
-    str | None,
-    typer.Option(
-        "--bootstrap-server",
-        "-b",
-        metavar="HOST:PORT",
-        rich_help_panel=PANEL,
-        help="The cluster's address, or several with commas. Default: $BMQ_BOOTSTRAP_SERVER, else "
-        f"{DEFAULT_BOOTSTRAP_SERVER}.",
-        show_default=False,
-    ),
-]
-LaneOption = Annotated[
-    str | None,
-    typer.Option(
-        "--lane",
-        metavar="NAME",
-        rich_help_panel=PANEL,
-        help=f"Be in this lane (docs/lanes.md). Default: ${LANE_VARIABLE}.",
-        show_default=False,
-    ),
-]
-OutputOption = Annotated[
-    OutputFormat | None,
-    typer.Option(
-        "--output", "-o", rich_help_panel=PANEL, help="How to print results. Default: table.", show_default=False
-    ),
-]
-TimeoutOption = Annotated[
-    float | None,
-    typer.Option(
-        "--timeout",
-        metavar="SECONDS",
-        min=0.1,
-        max=3600,
-        rich_help_panel=PANEL,
-        help=f"How long to wait for a connection, and for each answer. Default: {DEFAULT_TIMEOUT_S:g}.",
-        show_default=False,
-    ),
-]
-NoColorOption = Annotated[
-    bool | None,
-    typer.Option(
-        "--no-color",
-        rich_help_panel=PANEL,
-        help="No colours (NO_COLOR in the environment does the same).",
-        show_default=False,
-    ),
-]
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class SharedOptions:
-    """The shared options as far as they were given; None where not."""
-
-    bootstrap_server: str | None = None
-    output: OutputFormat | None = None
-    timeout: float | None = None
-    no_color: bool | None = None
-    lane: str | None = None
-
-    def over(self, outer: "SharedOptions") -> "SharedOptions":
-        """These, and what `outer` gives where these give nothing."""
-        return SharedOptions(
-            bootstrap_server=self.bootstrap_server or outer.bootstrap_server,
-            output=self.output or outer.output,
-            timeout=outer.timeout if self.timeout is None else self.timeout,
-            no_color=self.no_color or outer.no_color,
-            lane=self.lane or outer.lane,
-        )
-
-    def make_output(self) -> Output:
-        """The output that these options ask for."""
-        return Output(form=self.output or OutputFormat.TABLE, color=not self.no_color)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -109,10 +36,6 @@ class Session:
 
     connection: Connection
     output: Output
-
-
-class OutputClosed(Exception):
-    """Whoever read standard output has left (`| head`): the command ends quietly."""
 
 
 def with_session(command: Callable[Concatenate[Session, P], None]) -> Callable[..., None]:

@@ -8,8 +8,8 @@ from typing import Annotated, Any, Concatenate, Final, ParamSpec
 import typer
 
 from bmq_cli.cluster.client import DEFAULT_URL, TOKEN_VARIABLE, URL_VARIABLE, ClusterClient, check_urls, default_url
-from bmq_cli.kafka.connection import DEFAULT_TIMEOUT_S
-from bmq_cli.session import NoColorOption, OutputOption, SharedOptions, TimeoutOption, with_options
+from bmq_cli.options import DEFAULT_TIMEOUT_S, NoColorOption, OutputOption, SharedOptions, TimeoutOption
+from bmq_cli.session import with_options
 from bmq_cli.terminal.exit_codes import CommandFailed, ExitCode
 from bmq_cli.terminal.output import Output
 

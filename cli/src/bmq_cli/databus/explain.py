@@ -11,7 +11,8 @@ import typer
 
 from bmq.errors import ConfigurationError
 from bmq.runtime.system import SystemClock, SystemRng
-from bmq_cli.session import NoColorOption, OutputOption, SharedOptions, with_options
+from bmq_cli.options import NoColorOption, OutputOption, SharedOptions
+from bmq_cli.session import with_options
 from bmq_cli.terminal.exit_codes import CommandFailed, ExitCode
 from bmq_cli.terminal.output import Cell, Column, Output
 

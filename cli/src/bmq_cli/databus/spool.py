@@ -5,7 +5,8 @@ from typing import Annotated, Any, Final
 
 import typer
 
-from bmq_cli.session import NoColorOption, OutputOption, SharedOptions, with_options
+from bmq_cli.options import NoColorOption, OutputOption, SharedOptions
+from bmq_cli.session import with_options
 from bmq_cli.terminal.output import Output
 
 app = typer.Typer(name="spool", help="Show, export and replay what a sidecar keeps on its disk.", no_args_is_help=True)

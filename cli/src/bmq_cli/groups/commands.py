@@ -13,10 +13,11 @@ from bmq_cli.groups.resets import Reset, Selection, parse_selection, plan_shift,
 from bmq_cli.kafka.admin import ConsumerGroupDescription, at_or_after
 from bmq_cli.kafka.completion import complete_groups
 from bmq_cli.kafka.connection import Connection, refused_arguments
+from bmq_cli.kafka.failures import kafka_failure
 from bmq_cli.kafka.positions import PartitionKey, resolve
 from bmq_cli.records.consume import read_bounds
 from bmq_cli.session import Session, with_session
-from bmq_cli.terminal.exit_codes import CommandFailed, ExitCode, kafka_failure
+from bmq_cli.terminal.exit_codes import CommandFailed, ExitCode
 from bmq_cli.terminal.output import Column, Output, counted, fields
 from bmq_cli.terminal.times import FORMS, parse_position
 from bmq_cli.topics.commands import confirm, raise_failures

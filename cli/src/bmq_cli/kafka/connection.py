@@ -28,11 +28,11 @@ from bmq.naming.lanes import check_lane_name
 from bmq.naming.listeners import PORT_MAX
 from bmq.naming.names import check_topic_name
 from bmq_cli.kafka.admin import OffsetSpec, TopicDescription
-from bmq_cli.terminal.exit_codes import CommandFailed, ExitCode, kafka_failure, one_line
+from bmq_cli.kafka.failures import kafka_failure
+from bmq_cli.options import DEFAULT_BOOTSTRAP_SERVER, DEFAULT_TIMEOUT_S, debugging
+from bmq_cli.terminal.exit_codes import CommandFailed, ExitCode, one_line
 from bmq_cli.wall_clock import monotonic_s, sleep_s
 
-DEFAULT_BOOTSTRAP_SERVER: Final = "127.0.0.1:9092"
-DEFAULT_TIMEOUT_S: Final = 10.0
 _CLIENT_ID: Final = "bmq-cli"
 _NO_TOPIC: Final = ":"
 """What no topic can be called, so that asking for it makes none."""
@@ -54,11 +54,6 @@ _WAIT_EXTRA_S: Final = 5.0
 """librdkafka ends a request at its timeout; a future that is not done this long after is given up."""
 
 T = TypeVar("T")
-
-
-def debugging() -> bool:
-    """Whether BMQ_DEBUG asks for tracebacks and the client library's log."""
-    return os.environ.get("BMQ_DEBUG", "") not in ("", "0")
 
 
 def default_address() -> str:

@@ -21,11 +21,13 @@ from confluent_kafka import (
 from bmq_cli.kafka.admin import at_or_after, earliest, latest
 from bmq_cli.kafka.completion import complete_groups, complete_topics
 from bmq_cli.kafka.connection import Connection
+from bmq_cli.kafka.failures import kafka_failure
 from bmq_cli.kafka.positions import Bounds, Ends, PartitionKey, resolve
 from bmq_cli.session import Session, with_session
-from bmq_cli.terminal.exit_codes import CommandFailed, ExitCode, kafka_failure
+from bmq_cli.terminal.exit_codes import CommandFailed, ExitCode
 from bmq_cli.terminal.formats import Header, Record, compile_format, to_document, to_json_line
-from bmq_cli.terminal.output import OutputFormat, counted, to_yaml
+from bmq_cli.terminal.output import counted, to_yaml
+from bmq_cli.terminal.output_format import OutputFormat
 from bmq_cli.terminal.times import FORMS, AtOffset, AtTime, Beginning, End, Position, parse_position
 from bmq_cli.wall_clock import now_ms
 

@@ -17,8 +17,9 @@ from rich.console import Console
 from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, TimeRemainingColumn, TransferSpeedColumn
 
 from bmq_cli.kafka.completion import complete_topics
+from bmq_cli.kafka.failures import kafka_failure
 from bmq_cli.session import Session, with_session
-from bmq_cli.terminal.exit_codes import CommandFailed, ExitCode, kafka_failure
+from bmq_cli.terminal.exit_codes import CommandFailed, ExitCode
 from bmq_cli.terminal.formats import BadLine, Header, NewRecord, from_json_line, key_and_value, unescape
 from bmq_cli.terminal.output import counted
 

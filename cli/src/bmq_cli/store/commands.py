@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from bmq_cli.session import NoColorOption, OutputClosed, OutputOption, SharedOptions
+from bmq_cli.options import NoColorOption, OutputClosed, OutputOption, SharedOptions
 from bmq_cli.terminal.output import Output
 
 app = typer.Typer(name="store", help="Check a store, see what it costs, copy it, erase it.", no_args_is_help=True)

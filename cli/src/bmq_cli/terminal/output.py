@@ -4,7 +4,6 @@ options.
 Results go to standard output; messages, progress and errors go to standard error.
 """
 
-import enum
 import json
 import sys
 from collections.abc import Sequence
@@ -18,18 +17,11 @@ from rich.table import Table
 from rich.text import Text
 
 from bmq.naming.printable import printable
+from bmq_cli.terminal.output_format import OutputFormat
 
 _LINES: Final = "\n\t"
 _UNBOUNDED_WIDTH: Final = 10_000
 """Columns for what is not a terminal: a line of a table is then never broken or cut."""
-
-
-class OutputFormat(enum.StrEnum):
-    """`-o`."""
-
-    TABLE = "table"
-    JSON = "json"
-    YAML = "yaml"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
