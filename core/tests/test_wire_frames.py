@@ -168,6 +168,12 @@ def test_unknown_tagged_header_fields_are_skipped() -> None:
     assert (header.client_id, frame[header.body_position :]) == ("c", b"body")
 
 
+@pytest.mark.parametrize("tags", [b"\x02\x05\x00\x05\x00", b"\x02\x05\x00\x04\x00"])
+def test_tagged_header_fields_ascend(tags: bytes) -> None:
+    with pytest.raises(WireError, match=r"tagged field . follows 5"):
+        parse_request_header(struct.pack(">hhi", 12, 4, 5) + b"\x00\x01c" + tags)
+
+
 @pytest.mark.parametrize("size", [0, 10, 100_000])
 @pytest.mark.parametrize(("version", "header_version"), [(3, 0), (4, 1)])
 def test_responses_are_framed_with_the_header_of_their_version(size: int, version: int, header_version: int) -> None:

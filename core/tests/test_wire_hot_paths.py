@@ -1,8 +1,8 @@
 """Produce and Fetch by hand agree with the schemas (and so with kio) in every version, and with kio's own reader."""
 
 import struct
-from collections.abc import Callable
-from typing import Any
+from collections.abc import Callable, Sequence
+from typing import Any, Final
 from uuid import UUID
 
 import pytest
@@ -13,6 +13,7 @@ from kio.serial import entity_reader
 
 from bmq.errors import WireError
 from bmq.wire.batches import Record, build_batch
+from bmq.wire.cursor import Cursor
 from bmq.wire.fetch import (
     FetchedPartition,
     FetchedTopic,
@@ -23,6 +24,7 @@ from bmq.wire.fetch import (
     encode_fetch_response,
     parse_fetch,
 )
+from bmq.wire.limits import STRUCT_TAGS_MAX
 from bmq.wire.messages import Message, decode_response, encode_request
 from bmq.wire.primitives import write_uvarint
 from bmq.wire.produce import (
@@ -402,15 +404,60 @@ def test_a_text_that_no_answer_could_repeat_is_refused() -> None:
         parse_produce(9, longer)
 
 
-def test_more_tagged_fields_than_allowed_are_refused() -> None:
-    tags = bytearray()
-    write_uvarint(tags, 10_001)
-    for tag in range(10_001):
-        write_uvarint(tags, tag)
-        tags.append(0)
-    for parse, body in ((parse_produce, encode_request(0, 9, {})), (parse_fetch, encode_request(1, 12, {}))):
-        with pytest.raises(WireError, match="tagged fields"):
-            parse(12, body[:-1] + tags)
+PARSED: Final = ((parse_produce, encode_request(0, 9, {})), (parse_fetch, encode_request(1, 12, {})))
+
+
+def tagged(tags: Sequence[int]) -> bytes:
+    """Empty tagged fields."""
+    out = bytearray()
+    write_uvarint(out, len(tags))
+    for tag in tags:
+        write_uvarint(out, tag)
+        out.append(0)
+    return bytes(out)
+
+
+@pytest.mark.parametrize(("parse", "body"), PARSED)
+def test_more_tagged_fields_than_allowed_are_refused_before_one_is_read(
+    parse: Callable[[int, bytes], object], body: bytes, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    read: list[int] = []
+    uvarint = Cursor.uvarint
+
+    def counted(cursor: Cursor) -> int:
+        read.append(1)
+        return uvarint(cursor)
+
+    monkeypatch.setattr(Cursor, "uvarint", counted)
+    parse(12, body[:-1] + tagged(range(3, 3 + STRUCT_TAGS_MAX)))
+    taken = len(read)
+    assert taken >= 2 * STRUCT_TAGS_MAX
+    for tags in (range(3, 4 + STRUCT_TAGS_MAX), range(10_000), [0] * 9_999):
+        read.clear()
+        with pytest.raises(WireError, match="tagged fields end one struct; at most 64"):
+            parse(12, body[:-1] + tagged(tags))
+        assert len(read) <= taken - 2 * STRUCT_TAGS_MAX
+
+
+@pytest.mark.parametrize(("parse", "body"), PARSED)
+@pytest.mark.parametrize("tags", [(5, 5), (6, 5), (5, 7, 6), (300, 7)])
+def test_tagged_fields_ascend(parse: Callable[[int, bytes], object], body: bytes, tags: Sequence[int]) -> None:
+    with pytest.raises(WireError, match=f"tagged field {tags[-1]} follows {tags[-2]}"):
+        parse(12, body[:-1] + tagged(tags))
+
+
+@pytest.mark.parametrize(("each", "partitions"), [(1, 2_000), (STRUCT_TAGS_MAX, 4), (3, 128)])
+def test_tagged_fields_of_all_partitions_count_together_beside_one_in_each(each: int, partitions: int) -> None:
+    def body(count: int) -> bytes:
+        one = b"\0\0\0\0\0" + tagged(range(each))
+        written = bytearray()
+        write_uvarint(written, count + 1)
+        return b"\0\xff\xff\0\0\0\1\x02\x02t" + bytes(written) + one * count + b"\0\0"
+
+    parse_produce(9, body(partitions))
+    if each > 1:
+        with pytest.raises(WireError, match="more than 256 tagged fields in one request"):
+            parse_produce(9, body(partitions + 1))
 
 
 @pytest.mark.parametrize("count", [2**31 - 1, -2, 1000])

@@ -23,6 +23,7 @@ from kio.static.constants import EntityType
 
 import bmq.wire.schemas
 from bmq.errors import WireError
+from bmq.wire.limits import STRUCT_TAGS_MAX
 from bmq.wire.messages import Message, decode_request, decode_response, encode_request, encode_response, message_fields
 from bmq.wire.schema_additions import ADDITIONS
 from bmq.wire.schema_generation import generate
@@ -263,6 +264,25 @@ def test_unknown_tagged_fields_are_skipped() -> None:
     assert body[-1] == 0
     tagged = body[:-1] + b"\x02\x05\x03abc\x85\x01\x00"
     assert decode_request(12, 4, tagged) == decode_request(12, 4, body)
+
+
+def test_more_unknown_tagged_fields_than_any_client_has_are_refused_before_one_is_read() -> None:
+    body = encode_request(12, 4, {"group_id": "g", "generation_id": 3, "member_id": "m"})
+    most = b"".join(bytes((tag, 0)) for tag in range(3, 3 + STRUCT_TAGS_MAX))
+    assert decode_request(12, 4, body[:-1] + bytes((STRUCT_TAGS_MAX,)) + most) == decode_request(12, 4, body)
+    with pytest.raises(WireError, match="65 tagged fields end one struct; at most 64"):
+        decode_request(12, 4, body[:-1] + bytes((STRUCT_TAGS_MAX + 1,)) + b"\0" * 130)
+
+
+def test_unknown_tagged_fields_of_all_structs_count_together_beside_one_in_each() -> None:
+    def body(topics: int, tags: int) -> bytes:
+        one = bytes(16) + b"\x02a" + bytes((tags,)) + b"".join(bytes((tag, 0)) for tag in range(tags))
+        return bytes((0x80 | ((topics + 1) & 0x7F), (topics + 1) >> 7)) + one * topics + b"\0\0\0"
+
+    assert len(decode_request(3, 12, body(1_500, 1)).topics) == 1_500
+    assert len(decode_request(3, 12, body(51, 6)).topics) == 51
+    with pytest.raises(WireError, match="more than 256 unknown tagged fields"):
+        decode_request(3, 12, body(52, 6))
 
 
 @pytest.mark.parametrize(

@@ -2,6 +2,7 @@
 same words.
 """
 
+from unittest.mock import patch
 from uuid import UUID
 
 from hypothesis import given
@@ -158,6 +159,28 @@ def test_those_that_were_taken_are_answered_as_any(
             body = encode_produce_response(version, produced, throttle_ms=throttle_ms // times)
             expected += encode_response_frame(API.response_header_version(version), correlation_id, (body,))
         assert got == b"".join(expected)
+
+
+def test_what_is_no_plain_request_is_not_read_when_it_comes() -> None:
+    """It is read in its turn, which it has to wait for."""
+    topics = [ProduceTopic("orders", None, [(0, memoryview(b"records"))])]
+    request = ProduceRequest(None, -1, 30_000, topics)
+    frame = framed(9, request, correlation_id=1, client_id="client")
+    tagged = bytes(frame[:-1]) + b"\x02\x05\x00\x06\x00"
+    read: list[int] = []
+
+    def parse(*arguments: object, **options: object) -> ProduceRequest:
+        read.append(1)
+        return parse_produce(*arguments, **options)  # type: ignore[arg-type]
+
+    with patch("bmq.wire.produce_forms.parse_produce", parse):
+        for given in (memoryview(tagged), framed(9, request, correlation_id=1, client_id="c" * FORM_BYTES_MAX)):
+            header = parse_request_header(given)
+            assert plain(parse_produce(9, given[header.body_position :])) == plain(request)
+            assert Forms(8).of(given, header) is None
+        assert not read
+        assert Forms(8).of(frame, parse_request_header(frame)) is not None
+    assert read
 
 
 @given(st.lists(st.integers(0, 9), max_size=60), st.integers(1, 6))

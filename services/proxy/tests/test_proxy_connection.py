@@ -298,8 +298,11 @@ def test_connections_above_the_limit_are_closed_at_once() -> None:
         b"\x00\x00\x00\x0a\x03\xe7\x00\x00\x00\x00\x00\x01\xff\xff",
         b"\x00\x00\x00\x0e\x00\x01\x00\x63\x00\x00\x00\x01\xff\xff" + bytes(4),
         b"\x00\x00\x00\x10\x00\x03\x00\x09\x00\x00\x00\x01\xff\xff\xff\xff\xff\xff\x0f\x00",
+        b"\x00\x00\x00\x18\x00\x00\x00\x09\x00\x00\x00\x01\xff\xff\x00\x00\xff\xff\x00\x00\x00\x01\x01\x02\x05\x00\x05\x00",
+        b"\x00\x00\x00\x96\x00\x00\x00\x09\x00\x00\x00\x01\xff\xff\x00\x00\xff\xff\x00\x00\x00\x01\x01\x41"
+        + bytes(byte for tag in range(65) for byte in (tag, 0)),
     ],
-    ids=["tls", "http", "huge", "negative", "unknown-api", "unknown-version", "header-tags"],
+    ids=["tls", "http", "huge", "negative", "unknown-api", "unknown-version", "header-tags", "tags", "many-tags"],
 )
 def test_what_is_not_the_protocol_ends_the_connection_and_disturbs_nobody(garbage: bytes) -> None:
     async def test(proxy: Running, client: Client) -> None:

@@ -12,7 +12,7 @@ from uuid import UUID
 from typing_extensions import Buffer
 
 from bmq.errors import WireError
-from bmq.wire.limits import STRING_BYTES_MAX, TAGS_MAX
+from bmq.wire.limits import STRING_BYTES_MAX, STRUCT_TAGS_MAX, TAGS_MAX
 
 _INT16: Final = struct.Struct(">h")
 _INT32: Final = struct.Struct(">i")
@@ -107,19 +107,13 @@ class Cursor:
 
     def tags(self) -> Iterator[tuple[int, "Cursor"]]:
         """(tag, cursor over its value) of each tagged field that ends a flexible struct."""
-        if not self.flexible:
-            return
-        count = self.uvarint()
-        if count > (self.size - self.position) // 2:
-            raise WireError(f"{count} tagged fields where {self.size - self.position} bytes are left")
-        self.tags_left -= count
-        if self.tags_left < 0:
-            raise WireError(f"more than {TAGS_MAX} tagged fields in one request")
-        for _ in range(count):
-            tag = self.uvarint()
-            value = self._take(self.uvarint())
-            assert value is not None
-            yield tag, Cursor(value, flexible=True)
+        if self.flexible:
+            previous = -1
+            for _ in range(self._tag_count()):
+                previous, size = self._tag(previous)
+                value = self._take(size)
+                assert value is not None
+                yield previous, Cursor(value, flexible=True)
 
     def skip_tags(self) -> None:
         """Past the tagged fields that end a flexible struct."""
@@ -127,8 +121,26 @@ class Cursor:
             if self.position < self.size and self.view[self.position] == 0:
                 self.position += 1
                 return
-            for _ in self.tags():
-                pass
+            previous = -1
+            for _ in range(self._tag_count()):
+                previous, size = self._tag(previous)
+                self._take(size)
+
+    def _tag_count(self) -> int:
+        count = self.uvarint()
+        if count > STRUCT_TAGS_MAX:
+            raise WireError(f"{count} tagged fields end one struct; at most {STRUCT_TAGS_MAX} are allowed")
+        self.tags_left -= max(0, count - 1)
+        if self.tags_left < 0:
+            raise WireError(f"more than {TAGS_MAX} tagged fields in one request, beside one in each struct")
+        return count
+
+    def _tag(self, previous: int) -> tuple[int, int]:
+        """(tag, size of its value) of the tagged field behind the one that has the tag `previous`."""
+        tag = self.uvarint()
+        if tag <= previous:
+            raise WireError(f"tagged field {tag} follows {previous}")
+        return tag, self.uvarint()
 
     def _take(self, length: int) -> memoryview | None:
         if length == -1:

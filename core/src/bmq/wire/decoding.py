@@ -1,8 +1,8 @@
 """Readers compiled from the schemas: bytes to Messages, safe against any bytes.
 
 Every length is checked against the bytes that are left before anything is made of it, and all array elements of a body
-come out of one budget. Unknown tagged fields are skipped, as the protocol demands. Runs of fields of fixed size are
-read by one struct.
+come out of one budget. Unknown tagged fields are skipped, as the protocol demands; there may be few. Runs of fields of
+fixed size are read by one struct.
 """
 
 import struct
@@ -12,12 +12,12 @@ from typing import Any, Final
 from uuid import UUID
 
 from bmq.errors import WireError
-from bmq.wire.limits import STRING_BYTES_MAX
+from bmq.wire.limits import STRING_BYTES_MAX, STRUCT_TAGS_MAX, TAGS_MAX
 from bmq.wire.message import Message
 from bmq.wire.schemas import Field
 
 Budget = list[int]
-"""One number: how many array elements the rest of the body may have."""
+"""Two numbers: how many array elements the rest of the body may have, and how many tagged fields that are unknown."""
 Reader = Callable[[bytes, int, Budget], tuple[Any, int]]
 
 FIXED_FORMATS: Final = {
@@ -260,6 +260,11 @@ def _read_tags(
 ) -> int:
     count, position = read_uvarint(body, position)
     _spend(budget, "tagged fields", count, (len(body) - position) // 2)
+    if count > STRUCT_TAGS_MAX:
+        raise WireError(f"{count} tagged fields end one struct; at most {STRUCT_TAGS_MAX} are allowed")
+    budget[1] -= max(0, count - len(tagged) - 1)
+    if budget[1] < 0:
+        raise WireError(f"more than {TAGS_MAX} unknown tagged fields in one message, beside one in each struct")
     previous = -1
     for _ in range(count):
         tag, position = read_uvarint(body, position)

@@ -16,8 +16,8 @@ from bmq.wire.limits import (
     FIRST_FRAME_BYTES_MAX,
     FRAME_GROWTH_FIRST_BYTES,
     FRAME_TRUST_BYTES_MAX,
-    HEADER_TAGS_MAX,
     RECEIVE_BUFFER_BYTES,
+    STRUCT_TAGS_MAX,
 )
 from bmq.wire.splitting import HTTP_STARTS, TLS_START, FrameSplitter
 
@@ -187,10 +187,14 @@ def _skip_tags(view: memoryview, position: int) -> int:
         if view[position] == 0:
             return position + 1
         count, position = _uvarint(view, position)
-        if count > HEADER_TAGS_MAX:
-            raise WireError(f"a header with {count} tagged fields; at most {HEADER_TAGS_MAX} are allowed")
+        if count > STRUCT_TAGS_MAX:
+            raise WireError(f"a header with {count} tagged fields; at most {STRUCT_TAGS_MAX} are allowed")
+        previous = -1
         for _ in range(count):
-            _, position = _uvarint(view, position)
+            tag, position = _uvarint(view, position)
+            if tag <= previous:
+                raise WireError(f"tagged field {tag} follows {previous}")
+            previous = tag
             size, position = _uvarint(view, position)
             if size > len(view) - position:
                 raise WireError(f"a tagged header field of {size} bytes where {len(view) - position} are left")

@@ -23,8 +23,12 @@ one frame before."""
 FRAME_TRUST_BYTES_MAX: Final = 2 << 20
 """The most that is set aside at once for a frame that has only begun to arrive, whatever its peer has sent before."""
 
-HEADER_TAGS_MAX: Final = 64
-"""Tagged fields in a request header, which is read before authentication."""
+STRUCT_TAGS_MAX: Final = 64
+"""Tagged fields that end one struct of a request, or its header. They stand there once each, in ascending order."""
+
+TAGS_MAX: Final = 256
+"""Tagged fields in one request in all that this version does not know, beside one in each struct: clients of today send
+none."""
 
 ELEMENTS_MAX: Final = 100_000
 """Array elements and tagged fields in one request in all: the most that decoding makes of 2 MiB, some tenths of a
@@ -32,10 +36,6 @@ second."""
 
 STRING_BYTES_MAX: Final = 0x7FFF
 """One text. What a client says more in none can answer in the older versions, and Kafka takes no longer ones either."""
-
-
-TAGS_MAX: Final = 10_000
-"""Tagged fields in one Produce or Fetch request in all."""
 
 PRODUCE_PARTITIONS_MAX: Final = 20_000
 """Partitions in one Produce request."""

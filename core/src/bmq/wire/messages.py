@@ -12,7 +12,7 @@ from typing_extensions import Buffer
 from bmq.errors import WireError
 from bmq.wire.decoding import Reader, message_reader
 from bmq.wire.encoding import Encoded, Writer, message_writer
-from bmq.wire.limits import ELEMENTS_MAX
+from bmq.wire.limits import ELEMENTS_MAX, TAGS_MAX
 from bmq.wire.message import Fields, Message
 from bmq.wire.schemas import Field, api_schema
 
@@ -71,7 +71,7 @@ def message_fields(api_key: int, *, is_request: bool) -> str:
 def _decode(read: Reader, api_key: int, version: int, body: Buffer, elements_max: int) -> Message:
     raw = body if isinstance(body, bytes) else bytes(body)
     try:
-        message: Message = read(raw, 0, [elements_max])[0]
+        message: Message = read(raw, 0, [elements_max, TAGS_MAX])[0]
     except (struct.error, IndexError, UnicodeDecodeError, WireError) as error:
         reason = "it is truncated" if isinstance(error, struct.error | IndexError) else error
         cause = error.with_traceback(None)  # which has all that was decoded

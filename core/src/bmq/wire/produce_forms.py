@@ -162,8 +162,10 @@ class Forms:
         or is no Produce request.
         """
         version = header.api_version
-        if header.api_key != ApiKey.PRODUCE or header.client_id is None:
+        if header.api_key != ApiKey.PRODUCE or header.client_id is None or header.body_position > FORM_BYTES_MAX:
             return None
+        if version >= FLEXIBLE_FROM and any(frame[-ONE_BATCH_TAGS_BYTES:]):
+            return None  # it has tagged fields: no client of today's does, and reading them twice is dear
         try:
             request = parse_produce(version, frame[header.body_position :], partitions_max=1)
         except WireError:
