@@ -110,6 +110,8 @@ def held_by(server: AdminServer) -> list[AdminConnection]:
         ),
         (b"GET / HTTP/1.1\r\nHost: x\r\n" + b"a:b\r\n" * 15_000 + b"\r\n", 431, "it has more than 20 headers"),
         (b"GET / HTTP/1.1\r\nHost: x\r\na:" + b"b" * (64 << 10), 431, "more than 65536 bytes"),
+        (GET % (b"%ff" * 2_800), 414, "its path and query have more than 8192 bytes. ask for less"),
+        (GET % (b"v1/topics?" + b"a=1&" * 15_000), 414, "its path and query have more than 8192 bytes"),
         (POST % (BODY_BYTES_MAX + 1), 413, f"more than {BODY_BYTES_MAX} bytes"),
         (b"GET\r\n\r\n", 400, "no HTTP/1.1 that is understood here"),
         (b"\x16\x03\x01", 400, "no HTTP/1.1"),

@@ -17,7 +17,7 @@ from bmq.naming.bearer import watching_token
 from bmq.roles.admin import AdminReply, AdminRequest
 from bmq_controller.api import front as front_page
 from bmq_controller.api import groups
-from bmq_controller.api.asgi import ADDRESS, BODIES_BYTES_MAX, BODY_BYTES_MAX
+from bmq_controller.api.asgi import ADDRESS, BODIES_BYTES_MAX, BODY_BYTES_MAX, PARAMETERS_MAX, TARGET_BYTES_MAX
 from bmq_controller.api.coordinators import GroupListed
 from bmq_controller.api.front import HANDED_ON_AT_ONCE, REQUESTS_AT_ONCE, REQUESTS_PER_ADDRESS, AdminFront, FrontState
 from bmq_controller.api.problems import Refused
@@ -69,6 +69,7 @@ async def ask(
     body: bytes = b"",
     headers: dict[str, str] | None = None,
     rest: asyncio.Event | None = None,
+    query: str = "",
 ) -> tuple[int, dict[str, str], bytes]:
     """`rest`: the body ends when that is set."""
     sent: list[Any] = []
@@ -90,7 +91,7 @@ async def ask(
         "type": "http",
         "method": method,
         "path": path,
-        "query_string": b"",
+        "query_string": query.encode(),
         "headers": [(name.encode(), value.encode()) for name, value in given.items()],
         "client": (client, 1),
     }
@@ -201,6 +202,55 @@ def test_what_was_handed_on_is_not_handed_on_again() -> None:
         reply = await front_of(sources).answer(AdminRequest(method="GET", path="/v1/nodes", trusted=True))
         assert (reply.status, json.loads(reply.body)["code"]) == (503, "NoLeader")
         assert not sources.handed_on
+
+    run(test)
+
+
+LONG = [
+    ("/v1/topics", "&".join(["a=1"] * (PARAMETERS_MAX + 1)), "more than 100 parameters"),
+    ("/v1/topics", "&" * PARAMETERS_MAX, "more than 100 parameters"),
+    ("/v1/topics", "limit=" + "%41" * 2_800, "more than 8192 bytes"),
+    ("/v1/watch/channels", "a=1&" * 15_000, "more than 8192 bytes"),
+    ("/v1/watch/channels", "after=1&" * PARAMETERS_MAX, "more than 100 parameters"),
+    ("/v1/self", "&" * 1_000, "more than 100 parameters"),
+    ("/docs", "a=1&" * 1_000, "more than 100 parameters"),
+    ("/openapi.json", "a" * 9_000, "more than 8192 bytes"),
+    ("/livez", "a" * 9_000, "more than 8192 bytes"),
+    ("/v1/topics/" + "\N{REPLACEMENT CHARACTER}" * TARGET_BYTES_MAX, "", "more than 8192 bytes"),
+    ("/" * (TARGET_BYTES_MAX - 2), "a=1", "more than 8192 bytes"),
+]
+
+
+@pytest.mark.parametrize(("path", "query", "why"), LONG, ids=range(len(LONG)))
+def test_a_long_path_or_query_is_refused_before_anything_looks_into_it(
+    path: str, query: str, why: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def test() -> None:
+        sources = Sources()
+        for name in ("misread", "parse_qs", "_load", "subject_of"):
+            monkeypatch.setattr(front_page, name, parse)
+        for front in (front_of(sources), front_of(sources, tokens=Tokens("secret-secret-secret")), front_of(None)):
+            status, headers, body = await ask(front, "GET", path, query=query)
+            problem = json.loads(body)
+            assert (status, problem["code"], headers["x-request-id"]) == (414, "AddressTooLong", problem["request_id"])
+            assert why in problem["detail"]
+            assert len(body) < 1_000
+            handed_on = await front.answer(AdminRequest(method="GET", path=path, query=query, trusted=True))
+            assert (handed_on.status, json.loads(handed_on.body)["code"]) == (414, "AddressTooLong")
+        assert not sources.handed_on
+
+    def parse(*_: object) -> NoReturn:
+        raise AssertionError("it was looked into")
+
+    run(test)
+
+
+@pytest.mark.parametrize("query", ["a=1&" * (PARAMETERS_MAX - 1), "a" * (TARGET_BYTES_MAX - len("/v1/topics"))])
+def test_a_path_and_query_that_are_just_short_enough_are_looked_into(query: str) -> None:
+    async def test() -> None:
+        sources = Sources()
+        assert (await ask(front_of(sources), "GET", "/v1/topics", query=query))[0] == 299
+        assert sources.handed_on
 
     run(test)
 
@@ -505,7 +555,7 @@ def test_of_long_paths_that_fail_one_line_is_logged_and_not_the_whole_path_kept(
         front = front_of(sources)
         with capture_logs() as lines:
             for number in range(3):
-                path = "/v1/topics/" + "x" * 10_000 + str(number)
+                path = "/v1/topics/" + "x" * 8_000 + str(number)
                 status, _, _ = await ask(front, "GET", path)
                 assert status == 503
         assert [line["path"] for line in lines] == ["/v1/topics/" + "x" * 189]

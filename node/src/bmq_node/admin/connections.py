@@ -27,7 +27,7 @@ from bmq.fairness.log_limit import RateLimited
 from bmq.fairness.steps import Steps
 from bmq.http.connection import BoundedConnection, Bounds, Http
 from bmq.http.request_bytes import HeadTooLarge
-from bmq_controller.api.asgi import BODY_BYTES_MAX
+from bmq_controller.api.asgi import BODY_BYTES_MAX, TARGET_BYTES_MAX
 from bmq_controller.api.channel_watch import WATCH_PATH
 from bmq_controller.api.front import WATCH_EXTENSION
 from bmq_controller.api.problems import Refusal
@@ -43,6 +43,7 @@ WATCHING: Final = Gauge("bmq_admin_watches", "Connections to the admin address o
 COMPLAIN_EVERY_S: Final = 10.0
 LENGTH_REQUIRED: Final = 411
 TOO_LARGE: Final = 413
+TOO_LONG: Final = 414
 BODY_PART_BYTES: Final = 64 << 10
 """A body that is longer is handed over in parts of at least so many bytes, but for its last one."""
 _log = structlog.get_logger(__name__)
@@ -138,7 +139,7 @@ class AdminConnections:
 
 
 class _Http(Http):
-    """h11's, that takes no body in chunks, nor one that is too large."""
+    """h11's, that takes no body in chunks, nor one that is too large, nor a long path or query."""
 
     request_headers: dict[str, str]
     """The header with the request's id, by name, of the request that was looked at last; empty where it has none."""
@@ -164,6 +165,10 @@ class _Http(Http):
             for name, value in request.headers
             if name == REQUEST_ID.encode()
         }
+        if len(request.target) > TARGET_BYTES_MAX:
+            raise h11.RemoteProtocolError(
+                f"its path and query have more than {TARGET_BYTES_MAX} bytes", error_status_hint=TOO_LONG
+            )
         for name, value in request.headers:
             if name == b"transfer-encoding":
                 raise h11.RemoteProtocolError("its body comes in chunks", error_status_hint=LENGTH_REQUIRED)
@@ -217,6 +222,8 @@ class AdminConnection(BoundedConnection):
             self._refuse_with(status, "LengthRequired", str(error), "send it with a Content-Length")
         elif status == TOO_LARGE:
             self._refuse_with(status, "RequestTooLarge", str(error), "send less")
+        elif status == TOO_LONG:
+            self._refuse_with(status, "AddressTooLong", str(error), "ask for less")
         else:
             self._refuse_with(
                 status, "InvalidRequest", f"it is no HTTP/1.1 that is understood here ({error})", "send another one"

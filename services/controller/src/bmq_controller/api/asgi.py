@@ -17,6 +17,11 @@ Application: TypeAlias = Callable[[Scope, Receive, Send], Awaitable[None]]
 
 BODY_BYTES_MAX: Final = 1 << 20
 """The body of a request."""
+TARGET_BYTES_MAX: Final = 8 << 10
+"""What is asked for: path and query, as they are sent. A token of a page and a name of a KiB have room, each of their
+characters as %XX."""
+PARAMETERS_MAX: Final = 100
+"""Parameters in a query, which become objects before a page says that it knows none of them."""
 PART_BYTES: Final = 64 << 10
 """How many bytes of an answer are handed to the server at a time."""
 BODY_WITHIN_S: Final = 10.0

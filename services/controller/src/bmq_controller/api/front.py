@@ -48,7 +48,7 @@ from bmq_controller.api.bodies import unusable
 from bmq_controller.api.channel_watch import WAIT_S_MAX, WATCH_PATH, ChannelWatch
 from bmq_controller.api.own_pages import OWN_PAGES
 from bmq_controller.api.problems import Refusal, refusal, subject_of
-from bmq_controller.api.query import misread
+from bmq_controller.api.query import misread, too_long
 from bmq_controller.api.request_ids import HEADER as REQUEST_ID
 from bmq_controller.api.request_ids import request_id_of, with_request_id
 from bmq_controller.api.sources import ApiSources, Tokens
@@ -160,7 +160,10 @@ class AdminFront:
             request = replace(request, method="GET")
         told = {REQUEST_ID: request_id_of(request.headers, self.new_id), ADDRESS: _host_of(scope)}
         request = replace(request, headers={**request.headers, **told})
-        reply = await self._health(request)
+        if (refused := _too_long(request)) is not None:
+            reply: AdminReply | None = with_request_id(refused, request.headers[REQUEST_ID])
+        else:
+            reply = await self._health(request)
         if reply is None and request.path == WATCH_PATH and request.method == "GET":
             reply = with_request_id(await self._watched(scope, request, receive), request.headers[REQUEST_ID])
         if reply is None:
@@ -236,6 +239,8 @@ class AdminFront:
 
     async def answer(self, request: AdminRequest) -> AdminReply:
         """A request that another node handed on: answered here, or not at all."""
+        if (refused := _too_long(request)) is not None:
+            return refused
         if (health := await self._health(request)) is not None:
             return health
         if self._handed_on_here >= HANDED_ON_AT_ONCE:
@@ -481,6 +486,14 @@ def _unknown(request: AdminRequest) -> AdminReply:
     given = "it has no bearer token" if not _bearer(request) else "its token is none of this bmq's"
     remedy = "send Authorization: Bearer TOKEN with one of its tokens (admin_token, admin_token_file)"
     return _refusal(request, "Unauthenticated", given, remedy).reply()
+
+
+def _too_long(request: AdminRequest) -> AdminReply | None:
+    """The answer to who asks for more than is looked into."""
+    found = too_long(request.path, request.query)
+    if found is None:
+        return None
+    return refusal("AddressTooLong", what=request.method, why=found.why, remedy=found.remedy).reply()
 
 
 def _too_many(request: AdminRequest, count: int) -> AdminReply:

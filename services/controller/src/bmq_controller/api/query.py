@@ -1,5 +1,5 @@
-"""What a request asks for behind the `?`: nothing that its page does not know, and nothing twice. Pure; knows no
-framework.
+"""What a request asks for behind the `?`: nothing that its page does not know, nothing twice, and not so much that it
+takes others' time to find that. Pure; knows no framework.
 
 A misspelt `validate_only` that was passed over would make what was only to be looked at.
 """
@@ -7,6 +7,8 @@ A misspelt `validate_only` that was passed over would make what was only to be l
 from collections.abc import Collection
 from dataclasses import dataclass
 from urllib.parse import parse_qsl
+
+from bmq_controller.api.asgi import PARAMETERS_MAX, TARGET_BYTES_MAX
 
 NAMED_MAX = 5
 """So many parameters are named in a refusal…"""
@@ -20,6 +22,15 @@ class Misread:
 
     why: str
     remedy: str
+
+
+def too_long(path: str, query: str) -> Misread | None:
+    """None where a request for these is short enough to be looked into."""
+    if len(path) + len(query) > TARGET_BYTES_MAX:
+        return Misread(f"its path and query have more than {TARGET_BYTES_MAX} bytes", "ask for less")
+    if query.count("&") >= PARAMETERS_MAX:
+        return Misread(f"its query has more than {PARAMETERS_MAX} parameters", "/docs shows those that there are")
+    return None
 
 
 def misread(query: str, known: Collection[str]) -> Misread | None:

@@ -4,7 +4,7 @@ import sys
 from typing import Any, Final
 
 from bmq_controller.api.app import build_api
-from bmq_controller.api.asgi import BODY_BYTES_MAX
+from bmq_controller.api.asgi import BODY_BYTES_MAX, PARAMETERS_MAX, TARGET_BYTES_MAX
 from bmq_controller.api.front import FAILED_FROM, REQUESTS_AT_ONCE, REQUESTS_PER_ADDRESS, SLOW_S
 from bmq_controller.api.paging import LIMIT_DEFAULT, LIMIT_MAX, PAGE_BYTES_MAX
 from bmq_controller.api.request_ids import LENGTH_MAX
@@ -88,6 +88,7 @@ or what went wrong on the way.
 | 412 | it is another version than `If-Match` names |
 | 411 | the body comes in chunks: send it with a Content-Length |
 | 413 | the body has more than {BODY_BYTES_MAX >> 20} MiB |
+| 414 | path and query have more than {TARGET_BYTES_MAX >> 10} KiB together, as they are sent, or the query has more than {PARAMETERS_MAX} parameters |
 | 431 | the first lines have more headers or bytes than [limits](limits.md) has it |
 | 503 | not now: nobody leads, no broker or store answers, {REQUESTS_AT_ONCE} requests are under way, or {REQUESTS_PER_ADDRESS} of one address; or as many wait for changes as may |
 | 504 | no answer in time |

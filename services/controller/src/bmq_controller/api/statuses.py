@@ -51,6 +51,7 @@ OF_PROBLEMS: Final[Mapping[str, int]] = {
     "NotABroker": 409,
     "LengthRequired": 411,
     "RequestTooLarge": 413,
+    "AddressTooLong": 414,
     "AnswerTooLarge": 500,
     "Bug": 500,
     "CoordinatorUnavailable": UNAVAILABLE,
