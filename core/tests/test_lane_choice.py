@@ -1,6 +1,8 @@
 """Which header names a record's lane, and which lanes it names."""
 
+from collections.abc import Sequence
 from string import whitespace
+from urllib.parse import unquote_to_bytes
 
 import pytest
 from hypothesis import given
@@ -8,7 +10,8 @@ from hypothesis import strategies as st
 
 from bmq.config.topic_config import LANE_HEADER, validate
 from bmq.errors import InvalidConfig
-from bmq.naming.lane_choice import LaneChoice, TooMuchBaggage
+from bmq.naming import lane_choice
+from bmq.naming.lane_choice import CONTENT_BYTES_MAX, WRITINGS_MAX, LaneChoice, TooMuchBaggage
 
 
 @pytest.mark.parametrize(
@@ -90,7 +93,13 @@ def test_a_member_that_is_taken_can_be_named(text: str) -> None:
         ([b"d\xff"], {"d\\xff"}),
         ([b" " * 253 + b"dev"], {"dev"}),
         ([b" " * 253 + b"dev "], {"dev..."}),
-        ([b"\xff" * 20_000_000], {"\\xff" * 256 + "..."}),
+        ([b"\xff" * 20_000_000], {"\\xff" * 20 + "..."}),
+        ([b"\xff" * 20], {"\\xff" * 20}),
+        ([b" \xff" + b"a" * 20], {"\\xff" + "a" * 19 + "..."}),
+        ([b"\xff" + b" " * 256], {"\\xff..."}),
+        ([b"dev"] * 100, {"dev"}),
+        ([b" " * at + b"dev" for at in range(100)], {"dev"}),
+        ([b"%d" % at for at in range(100)], {*map(str, range(8)), "..."}),
     ],
 )
 def test_a_headers_content_is_the_lanes_name(contents: list[bytes], names: set[str]) -> None:
@@ -113,6 +122,13 @@ def test_a_headers_content_is_the_lanes_name(contents: list[bytes], names: set[s
         ([b"lane=a=b"], {"a=b"}),
         ([b"lane=a,lane=b"], {"a", "b"}),
         ([b"lane=a", b"lane=b"], {"a", "b"}),
+        ([b"lane=" + b"%20" * 300 + b"dev"], {"..."}),
+        ([b"lane=dev" + b"%20" * 253], {"dev"}),
+        ([b"lane=dev" + b"%20" * 254], {"dev..."}),
+        ([b"lane=" + b"%64" * 300], {"d" * 256 + "..."}),
+        ([b"lane=dev"] * 64, {"dev"}),
+        ([b"lane=d%65v,lane=dev,lane=de%76"], {"dev"}),
+        ([b"lane=d%65v", b",".join(b"lane=%d" % at for at in range(60))], {"dev", *map(str, range(7)), "..."}),
         ([b"lane=a", b"lane=a;p"], {"a"}),
         ([b"lane", b"lane=", b"lane=%20", b"", b",,"], set()),
         ([b"Lane=dev", b"lanes=dev", b"lan%65=dev", b"user=lane=dev"], set()),
@@ -139,6 +155,67 @@ def test_baggage_that_nobody_has_to_pass_on_is_not_looked_through(contents: list
         LaneChoice.parse("baggage:lane").names(contents)
     assert LaneChoice.parse("baggage:lane").names([b"lane=dev" + b"," * 63]) == {"dev"}
     assert LaneChoice.parse("x-lane").names(contents)  # as a content it is a name
+
+
+def in_plain_words(member: str, contents: Sequence[bytes]) -> set[str]:
+    if member:
+        parts = [part.partition(b";")[0].partition(b"=") for one in contents for part in one.split(b",")]
+        contents = [unquote_to_bytes(value.strip()) for name, _, value in parts if name.strip() == member.encode()]
+    names = {one[:CONTENT_BYTES_MAX].strip().decode() + "..." * (len(one) > CONTENT_BYTES_MAX) for one in contents}
+    return names - {""}
+
+
+SAID = st.text(alphabet="laned=,; \t\r\n\v\f%6465.*ü", max_size=40) | st.lists(
+    st.sampled_from(
+        ["lane", " lane ", "l", "=", "==", ",", ";", "dev", "%64ev", "%20", " " * 250, "%20" * 250, "a" * 254]
+    ),
+    max_size=8,
+).map("".join)
+
+
+@given(st.lists(SAID, max_size=4), st.sampled_from(["x-lane", "baggage:lane", "baggage:l.*", "baggage:l"]))
+def test_names_are_what_plain_words_say(said: list[str], text: str) -> None:
+    choice, contents = LaneChoice.parse(text), [one.encode() for one in said]
+    try:
+        expected = in_plain_words(choice.member, contents)
+    except UnicodeDecodeError:
+        return
+    found = choice.names(contents)
+    assert found == expected or (len(expected) > WRITINGS_MAX and "..." in found)
+
+
+@pytest.mark.parametrize(
+    ("text", "contents"),
+    [
+        ("x-lane", [b"%d" % at + b"\xff" * 250 for at in range(10_000)]),
+        ("x-lane", [b"\xff" * 256] * 10_000),
+        ("x-lane", [b"\xff" * 256 + b"%d" % at for at in range(10_000)]),
+        ("baggage:lane", [b",".join(b"lane=%02d" % at + b"%FF" * 39 for at in range(64))]),
+        ("baggage:lane", [b"lane=" + b"%ff" * 2_700]),
+        ("baggage:lane", [b",".join(b"user%d=" % at + b"%FF" * 39 for at in range(63)) + b",lane=dev"]),
+    ],
+    ids=["differing", "alike", "long", "members", "member", "others"],
+)
+def test_few_bytes_are_decoded_whatever_a_record_says(
+    text: str, contents: list[bytes], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    decoded: list[int] = []
+    name, unquote = lane_choice._name, lane_choice.unquote_to_bytes
+
+    def named(cut: bytes) -> str:
+        decoded.append(len(cut))
+        return name(cut)
+
+    def unquoted(written: bytes) -> bytes:
+        decoded.append(len(written))
+        return unquote(written)
+
+    monkeypatch.setattr(lane_choice, "_name", named)
+    monkeypatch.setattr(lane_choice, "unquote_to_bytes", unquoted)
+    names = LaneChoice.parse(text).names(contents)
+    assert len(decoded) <= 2 * WRITINGS_MAX
+    assert max(decoded) <= 3 * (CONTENT_BYTES_MAX + 1)
+    assert sum(map(len, names)) <= 9 * 90
 
 
 @given(st.lists(st.binary(max_size=40), max_size=4), st.sampled_from(["x-lane", "baggage:lane"]))

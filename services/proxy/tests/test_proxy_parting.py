@@ -10,6 +10,7 @@ from proxy_in_memory import Client, Running
 from test_proxy_lane_produce import Gate
 
 from bmq.errors import ControllerUnavailable, LaneFull, UnknownLane
+from bmq.naming.lane_choice import LaneChoice
 from bmq.roles.controller import NewTopic, TopicResult
 from bmq.roles.owner import OF_LANE, PARTED
 from bmq.wire.batch_headers import patched, read_header
@@ -170,6 +171,27 @@ def test_all_records_that_are_wrong_are_told_up_to_some() -> None:
         found = told_wrong(await answer(client))
         assert [number for number, _ in found] == list(range(1, TOLD_MAX + 1))
         assert "'no-7'" in found[7][1]
+
+    on_parted_topic(test)
+
+
+def test_of_a_batch_with_more_wrong_records_than_are_told_the_others_are_not_looked_at(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    looked_at: list[int] = []
+    names = LaneChoice.names
+
+    def counted(choice: LaneChoice, contents: Sequence[bytes]) -> set[str]:
+        looked_at.append(len(contents))
+        return names(choice, contents)
+
+    monkeypatch.setattr(LaneChoice, "names", counted)
+
+    async def test(proxy: Running, client: Client, owners: Owners, gate: Gate) -> None:
+        client.send_produce("orders", {0: with_lanes(*[(b"x", f"no-{at}") for at in range(5_000)])})
+        assert [number for number, _ in told_wrong(await answer(client))] == list(range(TOLD_MAX))
+        assert sum(looked_at) == TOLD_MAX
+        assert (owners.got, gate.asked) == ([], [])
 
     on_parted_topic(test)
 

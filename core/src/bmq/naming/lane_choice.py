@@ -3,6 +3,7 @@
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Final
 from urllib.parse import unquote_to_bytes
 
@@ -18,7 +19,15 @@ CONTENT_BYTES_MAX: Final = 256
 BAGGAGE_BYTES_MAX: Final = 8_192
 BAGGAGE_MEMBERS_MAX: Final = 64
 """What whoever passes baggage on has to take (W3C Baggage, limits); more is not looked through."""
-_CUT: Final = "..."
+WRITINGS_MAX: Final = 8
+"""So many that differ are looked at of what one message says of its lane: two name several lanes already, but where
+baggage writes one of them in several ways."""
+SHOWN_BYTES_MAX: Final = 20
+"""What is no UTF-8 names no lane, and so much of it is shown."""
+_WRITTEN_BYTES_MAX: Final = 3 * (CONTENT_BYTES_MAX + 1)
+"""Each byte as %XX."""
+_MEMBERS_KEPT: Final = 256
+_REST: Final = "..."
 _REMEDY: Final = f"write a header's name of 1 to {HEADER_CHARS_MAX} visible characters without ':', or baggage:MEMBER"
 
 
@@ -39,13 +48,22 @@ class LaneChoice:
         return cls(header, member)
 
     def names(self, contents: Sequence[bytes]) -> set[str]:
-        """The lanes that these contents of that header name, legal or not; blank ones name none. Raises
-        TooMuchBaggage.
+        """The lanes that these contents of that header name, legal or not; blank ones name none. Of many not all, and
+        "...". Raises TooMuchBaggage.
         """
-        if self.member:
-            member = self.member.encode()
-            contents = [value for name, value in _members(contents) if name == member]
-        return {_name(one) for one in contents} - {""}
+        if len(contents) == 1 and not self.member:  # as in nearly every message
+            name = _name(_cut(contents[0]))
+            return {name} if name else set()
+        names: set[str] = set()
+        seen: set[bytes] = set()
+        for written in _of_member(self.member, contents) if self.member else map(_cut, contents):
+            if written not in seen:
+                if len(seen) == WRITINGS_MAX:
+                    names.add(_REST)
+                    break
+                seen.add(written)
+                names.add(_name(_cut(unquote_to_bytes(written)) if self.member else written))
+        return names - {""}
 
 
 class TooMuchBaggage(ValueError):
@@ -60,17 +78,33 @@ class TooMuchBaggage(ValueError):
         self.most = most
 
 
-def _name(content: bytes) -> str:
-    # Decoding what is no UTF-8 takes half a microsecond a byte, and lets nobody else have the interpreter meanwhile.
-    cut = content[:CONTENT_BYTES_MAX].strip().decode(errors="backslashreplace")
-    return cut if len(content) <= CONTENT_BYTES_MAX else cut + _CUT
+def _cut(content: bytes) -> bytes:
+    """All of a lane's name that it may be, and a byte more where it is none for its length."""
+    return content.strip() if len(content) <= CONTENT_BYTES_MAX else content[: CONTENT_BYTES_MAX + 1]
 
 
-def _members(contents: Sequence[bytes]) -> list[tuple[bytes, bytes]]:
-    """By https://www.w3.org/TR/baggage/, without their properties. Raises TooMuchBaggage."""
+def _name(cut: bytes) -> str:
+    name = cut[:CONTENT_BYTES_MAX].strip()
+    try:
+        return name.decode() if len(cut) <= CONTENT_BYTES_MAX else name.decode() + _REST
+    except UnicodeDecodeError:
+        # Decoding what is no UTF-8 takes a fifth of a microsecond a byte, and lets nobody else have the interpreter.
+        shown = name[:SHOWN_BYTES_MAX].decode(errors="backslashreplace")
+        return shown if len(cut) <= SHOWN_BYTES_MAX else shown + _REST
+
+
+def _of_member(member: str, contents: Sequence[bytes]) -> list[bytes]:
+    """What a member's values are by https://www.w3.org/TR/baggage/, without their properties, as they are written, as
+    much of each as a lane's name may take. Raises TooMuchBaggage.
+    """
     if (size_bytes := sum(map(len, contents))) > BAGGAGE_BYTES_MAX:
         raise TooMuchBaggage("bytes", count=size_bytes, most=BAGGAGE_BYTES_MAX)
     if (members := sum(one.count(b",") + 1 for one in contents)) > BAGGAGE_MEMBERS_MAX:
         raise TooMuchBaggage("members", count=members, most=BAGGAGE_MEMBERS_MAX)
-    parts = (one.partition(b";")[0].partition(b"=") for content in contents for one in content.split(b","))
-    return [(name.strip(), unquote_to_bytes(value.strip())) for name, _, value in parts]
+    values = _values(member)
+    return [value.strip()[:_WRITTEN_BYTES_MAX] for one in contents for value in values.findall(b"," + one)]
+
+
+@lru_cache(maxsize=_MEMBERS_KEPT)
+def _values(member: str) -> re.Pattern[bytes]:
+    return re.compile(rb",\s*%s\s*=([^,;]*)" % re.escape(member.encode()))

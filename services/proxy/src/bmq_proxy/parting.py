@@ -345,6 +345,10 @@ class _IsThere(Exception):
         self.appended = appended
 
 
+class _AllTold(Exception):
+    """As many records of a batch are wrong as are told: no further one is looked at."""
+
+
 class _Choosing:
     """Which lane each record of one batch is for, and what is wrong with those that name none there is."""
 
@@ -357,17 +361,22 @@ class _Choosing:
         """(record's number, why it is not taken)."""
 
     def look(self, batch: Buffer, header: BatchHeader, /, *, decompressed_bytes_max: int) -> Mapping[str, bytes] | None:
-        """The batch's parts; blocking. Raises as `bmq.wire.parting:parted`."""
+        """The batch's parts, None where it is refused for more than is told; blocking. Raises as
+        `bmq.wire.parting:parted`.
+        """
         self.first, self.wrong = {}, []
-        return parted(
-            batch,
-            header,
-            wanted=self._choice.header,
-            choose=self._choose,
-            decompressed_bytes_max=decompressed_bytes_max,
-            headers_max=ORDINARY_HEADERS_MAX if decompressed_bytes_max <= ORDINARY_BYTES_MAX else BATCH_HEADERS_MAX,
-            step=GivingWay().step,
-        )
+        try:
+            return parted(
+                batch,
+                header,
+                wanted=self._choice.header,
+                choose=self._choose,
+                decompressed_bytes_max=decompressed_bytes_max,
+                headers_max=ORDINARY_HEADERS_MAX if decompressed_bytes_max <= ORDINARY_BYTES_MAX else BATCH_HEADERS_MAX,
+                step=GivingWay().step,
+            )
+        except _AllTold:
+            return None
 
     def refuse(self, number: int, why: str) -> None:
         """That record is not taken."""
@@ -381,6 +390,8 @@ class _Choosing:
             raise InvalidRecords(f"the batch is refused for record {number}: {why}", tuple(self.wrong))
 
     def _choose(self, number: int, said: Sequence[bytes]) -> str:
+        if len(self.wrong) == TOLD_MAX:
+            raise _AllTold
         try:
             names = self._choice.names(said)
         except TooMuchBaggage as error:
