@@ -192,7 +192,8 @@ def requests_of(node: AbusedNode) -> Iterator[tuple[str, str, bytes | None]]:
             for parameter in operation.get("parameters", []):
                 if parameter["in"] == "query":
                     name = parameter["name"]
-                    for value in (_TEXT, "1000", "&".join([f"{name}=1"] * 1_000)):
+                    several = ["&".join([f"{name}=1"] * count) for count in (100, 1_000)]
+                    for value in (_TEXT, _TEXT[:7_000], "1000", *several):
                         yield method.upper(), f"{plain}?{name}={value}", small
             if takes is not None:
                 schema = takes["content"]["application/json"]["schema"]
