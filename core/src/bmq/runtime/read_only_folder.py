@@ -11,6 +11,7 @@ from bmq.errors import NotApplied, StoreUnavailable
 from bmq.runtime.folder_files import FolderFiles
 from bmq.runtime.folder_lock import FolderLock
 from bmq.runtime.folder_store import FolderStore
+from bmq.runtime.ring.view import RingView
 
 
 class ReadOnlyFiles(FolderFiles):
@@ -21,6 +22,8 @@ class ReadOnlyFiles(FolderFiles):
         # is read-only.
         self._root = str(root)
         self._prefix = f"{self._root}/"
+        self._ring = None
+        self._records = RingView(root)
 
     def create(self, key: str, parts: Sequence[Buffer]) -> None:
         """Raises NotApplied."""
