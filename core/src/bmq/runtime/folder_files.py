@@ -129,7 +129,7 @@ class FolderFiles:
 
     def read(self, key: str, *, start: int, length: int | None) -> bytes:
         """Raises ObjectMissing, StoreUnavailable."""
-        if self._is_record(key) and self._records is not None:
+        if self._records is not None and key.startswith(READ_SELDOM_PREFIX):
             found = self._records.read(key, start=start, length=length)
             if found is not None:
                 return found
@@ -187,6 +187,8 @@ class FolderFiles:
         Ascending by key. Holds the names of one folder per level, never the tree. Raises StoreUnavailable.
         """
         try:
+            if self._records is not None and _may_have_records(folder):
+                self._records.look()
             yield from self._walk(folder, name_prefix, after)
         except OSError as error:
             raise StoreUnavailable(self._explain("list", folder, error)) from error
@@ -362,7 +364,7 @@ class FolderFiles:
     def _names(self, folder: str) -> "Collection[Name] | None":
         """Those of files and of the ring's records, of one moment; None: there is no such folder."""
         path = self._prefix + folder
-        if self._records is None or not (folder.startswith(READ_SELDOM_PREFIX) or not folder):
+        if self._records is None or not _may_have_records(folder):
             with contextlib.suppress(FileNotFoundError, NotADirectoryError):
                 return names_in(path)
             return None
@@ -375,12 +377,11 @@ class FolderFiles:
         records = {Name(name, bool(slash)) for name, slash, _ in below}
         return {*(names or ()), *records} if records or names is not None else None
 
-    def _is_record(self, key: str) -> bool:
-        return key.startswith(READ_SELDOM_PREFIX)
-
     def _gate(self, key: str) -> contextlib.AbstractContextManager[object]:
         """Held while a name comes or goes beside the ring's."""
-        return contextlib.nullcontext() if self._ring is None or not self._is_record(key) else self._ring.gate
+        if self._ring is None or not key.startswith(READ_SELDOM_PREFIX):
+            return contextlib.nullcontext()
+        return self._ring.gate
 
     def _meta(self, key: str) -> ObjectMeta | None:
         """None: it is something else. Raises OSError; FileNotFoundError where there is nothing."""
@@ -395,6 +396,10 @@ class FolderFiles:
     def _explain(self, verb: str, key: str, error: OSError) -> str:
         remedy = _REMEDIES.get(error.errno or 0, "look at the kernel's log")
         return f"{verb} {key}: data folder {self._root}: {error.strerror}: {remedy}"
+
+
+def _may_have_records(folder: str) -> bool:
+    return folder.startswith(READ_SELDOM_PREFIX) or not folder
 
 
 def clear_staging(root: Path) -> Path:

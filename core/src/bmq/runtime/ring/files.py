@@ -115,6 +115,9 @@ class DiskFolder:
     def make(self, size_bytes: int) -> DiskFile:
         """See `ring.Folder`. Its blocks are written once, so that later writes change nothing but bytes."""
         self._folder.mkdir(exist_ok=True)
+        room = os.statvfs(self._folder)
+        if room.f_bavail * room.f_frsize < 2 * size_bytes:  # others need it more
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
         last = max((int(path.stem) for path in self._folder.glob("[0-9]*") if path.stem.isdecimal()), default=0)
         path = self._folder / f"{last + 1:08d}"
         making = self._folder / _MAKING

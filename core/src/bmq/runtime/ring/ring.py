@@ -94,6 +94,8 @@ class Ring:
         self._left = threading.Condition(self.gate)
         self._entering: set[str] = set()
         self._grows = threading.Lock()
+        self._deletes = threading.Lock()
+        """Marks of one block come in the order of its records."""
         self._trouble = ""
         """Why nothing more is written to it; empty: it is."""
         files = [_Used(file) for file in folder.files()]
@@ -176,7 +178,7 @@ class Ring:
 
     def delete(self, key: str) -> bool:
         """False: it was not here. Raises StoreUnavailable."""
-        with self.gate:
+        with self._deletes:
             placed = self._records.get(key)
             if placed is None:
                 return False
@@ -185,9 +187,13 @@ class Ring:
                     _mark(placed.file.file, placed.block, placed.head.generation)
             except OSError as error:
                 raise StoreUnavailable(f"delete {key}: {error.strerror}") from error
-            del self._records[key]
-            placed.file.blocks.give(placed.block, placed.blocks)
+            with self.gate:
+                del self._records[key]
+                placed.file.blocks.give(placed.block, placed.blocks)
             return True
+
+    def look(self) -> None:
+        """What there is is known."""
 
     def names(self) -> list[str]:
         """Those of now, in no order. Whoever wants them of one moment with others holds the gate."""

@@ -1,4 +1,4 @@
-"""What a ring has, for who only looks while another process may be writing to it: each listing reads its files anew.
+"""What a ring has, for who only looks while another process may be writing to it: a listing reads its files anew.
 
 And for who does without it from now on.
 """
@@ -29,8 +29,7 @@ class RingView:
         self._records: dict[str, tuple[Path, Found]] = {}
 
     def names(self) -> list[str]:
-        """Those of now, in no order. Raises OSError."""
-        self._look()
+        """Those of the last look, in no order."""
         return list(self._records)
 
     def meta(self, key: str) -> ObjectMeta | None:
@@ -44,13 +43,14 @@ class RingView:
         """None: it is not here. Raises ObjectMissing, where it is deleted meanwhile, and StoreUnavailable."""
         try:
             if key not in self._records:
-                self._look()
+                self.look()
             data = self._read(key)
         except OSError as error:
             raise StoreUnavailable(f"get {key}: {error.strerror}") from error
         return None if data is None else data[start : None if length is None else start + length]
 
-    def _look(self) -> None:
+    def look(self) -> None:
+        """Reads what there is now. Raises OSError."""
         with self._looks:
             files = self._files()
             try:
