@@ -27,6 +27,7 @@ from bmq.runtime.ring.format import (
     encode_file,
     encode_head,
     encode_mark,
+    head_bytes,
 )
 from bmq.runtime.ring.ring import Ring
 
@@ -146,9 +147,9 @@ def lives() -> None:
 
 
 def test_a_scan_that_passes_over_the_blocks_of_the_dead_is_found_out(monkeypatch: pytest.MonkeyPatch) -> None:
-    def passing_over(file: scan_module.Readable) -> "list[scan_module.Found]":
+    def passing_over(file: scan_module.Readable, marks: bytes) -> "list[scan_module.Found]":
         found, behind = [], 0
-        for one in real(file):
+        for one in real(file, marks):
             if one.block >= behind:
                 found.append(one)
                 behind = one.block + blocks_of(one.head.key, one.head.size_bytes)
@@ -178,8 +179,93 @@ def test_marks_of_the_dead_that_are_forgotten_are_found_out(monkeypatch: pytest.
         lives()
 
 
+def test_records_that_younger_ones_lie_in_are_found_out(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(scan_module, "apart", lambda records: records)
+    with pytest.raises(AssertionError):
+        live_through_a_cut(tail=b"b")
+
+
+def test_generations_that_are_given_twice_are_found_out(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(scan_module, "newest_mark", lambda *_, **__: 0)
+    with pytest.raises(AssertionError):
+        live_after_marks_without_records()
+
+
 def test_lives_go_well() -> None:
     lives()
+
+
+def live_after_marks_without_records() -> None:
+    """Three records are deleted, and the power is cut in one that goes over all of them: of it the last two blocks are
+    there. Their marks are of higher generations than any record.
+    """
+    disk = DiskState()
+    ring = opened(disk)
+    for number in range(3):
+        assert made(ring, f"wal/{number}", b"x")
+    for number in range(3):
+        assert ring.delete(f"wal/{number}")
+    ((_, records, dead),) = disk.files
+    dead.sync(0, len(dead.now))
+    before = bytes(records.now[: 2 * BLOCK_BYTES])
+    records.write(2 * BLOCK_BYTES, bytes(3 * BLOCK_BYTES))
+    records.write(0, before)
+    records.sync(0, len(records.now))
+    ring = opened(disk)
+    kept = {f"wal/after{number}": b"acknowledged" * (1 if number else 500) for number in range(4)}
+    for key, data in kept.items():
+        assert made(ring, key, data)
+    ring = opened(disk)
+    assert {key: whole(ring, key) for key in kept} == kept
+
+
+def live_through_a_cut(*, tail: bytes) -> None:
+    """A record is deleted. Another one that takes its first block has not reached the disk yet, and a third one that
+    takes its last block is acknowledged, as the power is cut: the first is whole again, but for a block of which it had
+    as many bytes as a record begins with.
+    """
+    disk = DiskState()
+    ring = opened(disk)
+    assert made(ring, "wal/1", b"o" * (BLOCK_BYTES - head_bytes("wal/1")) + tail)
+    assert ring.delete("wal/1")
+    assert ring._take(1) is not None  # the second's
+    assert made(ring, "wal/3", b"acknowledged")
+    ((_, records, dead),) = disk.files
+    dead.cut(Nothing())
+    records.cut(Nothing())
+    assert whole(opened(disk), "wal/3") == b"acknowledged"
+
+
+class Nothing(Random):
+    """Of what was not durable nothing is there."""
+
+    def random(self) -> float:
+        return 0.0
+
+
+@pytest.mark.parametrize("tail", [b"b", b"bm", b"bmqR", b"bmqR\x01\x00", b"x"])
+def test_a_record_is_not_hidden_by_one_that_was_there_before(tail: bytes) -> None:
+    live_through_a_cut(tail=tail)
+
+
+def test_a_mark_that_outlives_its_record_says_nothing_of_later_ones() -> None:
+    live_after_marks_without_records()
+
+
+def test_a_write_that_failed_says_nothing_of_later_ones() -> None:
+    disk = DiskState()
+    ring = opened(disk)
+    assert made(ring, "wal/1", b"a")
+
+    def fails(*_: object) -> None:
+        raise OSError(28, "No space left on device")
+
+    ring._files[0].file.write = fails  # type: ignore[method-assign]
+    with pytest.raises(UnknownOutcome):
+        made(ring, "wal/2", b"b")
+    ring = opened(disk)
+    assert made(ring, "wal/3", b"c")
+    assert sorted(opened(disk).names()) == ["wal/1", "wal/3"]
 
 
 @settings(max_examples=200, deadline=None)

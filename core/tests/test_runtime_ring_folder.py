@@ -14,11 +14,12 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from bmq.errors import ConfigurationError, Conflict, NotApplied, ObjectMissing
+from bmq.errors import ConfigurationError, Conflict, NotApplied, ObjectMissing, StoreUnavailable
 from bmq.runtime import folder_files
 from bmq.runtime.folder_files import FolderFiles
 from bmq.runtime.folder_store import FolderStore
 from bmq.runtime.read_only_folder import open_read_only
+from bmq.runtime.ring import view
 from bmq.runtime.ring.files import DiskFile, DiskFolder
 from bmq.runtime.ring.format import BLOCK_BYTES
 from bmq.runtime.ring.ring import RECORD_BYTES_MAX
@@ -190,6 +191,60 @@ def test_a_damaged_ring_is_not_passed_over(tmp_path: Path) -> None:
         FolderStore.open(tmp_path)
     path.write_bytes(whole)
     FolderStore.open(tmp_path).close()
+
+
+def test_a_ring_that_may_not_be_read_is_not_passed_over(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    files = FolderFiles(tmp_path, fsync=True)
+    files.create(KEY.format(1), [b"1"])
+    files.close()
+    real = os.listdir
+
+    def refused(path: str | Path = ".") -> list[str]:
+        if str(path).endswith(".ring"):
+            raise PermissionError(13, "Permission denied", str(path))
+        return real(path)
+
+    monkeypatch.setattr(os, "listdir", refused)
+    for ring in (True, False):
+        with pytest.raises(ConfigurationError, match="Permission denied"):
+            FolderStore.open(tmp_path, ring=ring)
+    reader = open_read_only(tmp_path)
+    for call in (reader.get, reader.head):
+        with pytest.raises(StoreUnavailable, match="Permission denied"):
+            asyncio.run(call(KEY.format(1)))
+    reader.close()
+
+
+def test_marks_have_their_room_on_the_disk_beforehand(tmp_path: Path) -> None:
+    files = FolderFiles(tmp_path, fsync=True)
+    files.create(KEY.format(1), [b"1"])
+    records, marks = (os.stat(tmp_path / ".ring" / f"00000001.{name}") for name in ("ring", "dead"))
+    assert marks.st_size == records.st_size // BLOCK_BYTES * 16
+    assert marks.st_blocks * 512 >= marks.st_size
+    files.close()
+
+
+def test_what_was_durable_is_so_before_its_record_goes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    files = FolderFiles(tmp_path, fsync=True)
+    files.create(KEY.format(1), [b"1"])
+    files.close()
+    seen: list[list[str]] = []
+    monkeypatch.setattr(view, "sync_file_system", lambda _: seen.append(files_of(tmp_path)))
+    FolderFiles(tmp_path, fsync=False).close()
+    assert seen == [[".ring/00000001.ring", KEY.format(1)]]
+    assert files_of(tmp_path) == [KEY.format(1)]
+
+
+def test_who_only_looks_finds_what_got_a_file_since(tmp_path: Path) -> None:
+    files = FolderFiles(tmp_path, fsync=True)
+    files.create(KEY.format(1), [b"1"])
+    reader = open_read_only(tmp_path)
+    assert asyncio.run(reader.get(KEY.format(1))) == b"1"
+    files.close()
+    FolderFiles(tmp_path, fsync=True, ring=False).close()
+    assert asyncio.run(reader.get(KEY.format(1))) == b"1"
+    assert asyncio.run(reader.head(KEY.format(1))).size_bytes == 1
+    reader.close()
 
 
 def test_where_no_file_of_a_ring_can_be_made_each_object_has_its_own(

@@ -13,7 +13,15 @@ from typing_extensions import Buffer
 
 from bmq.runtime import direct_write
 from bmq.runtime.file_io import sync_file, sync_folder
-from bmq.runtime.ring.format import BLOCK_BYTES, ID_BYTES, FileHead, UnreadableRing, decode_file, encode_file
+from bmq.runtime.ring.format import (
+    BLOCK_BYTES,
+    ID_BYTES,
+    MARK_BYTES,
+    FileHead,
+    UnreadableRing,
+    decode_file,
+    encode_file,
+)
 
 FOLDER_NAME: Final = ".ring"
 _RECORDS, _MARKS = ".ring", ".dead"
@@ -103,7 +111,7 @@ class DiskFolder:
     def files(self) -> Sequence[DiskFile]:
         """See `ring.Folder`."""
         found: list[DiskFile] = []
-        for path in sorted(self._folder.glob(f"*{_RECORDS}")):
+        for path in self._paths():
             with path.open("rb") as file:
                 try:
                     head = decode_file(file.read(BLOCK_BYTES))
@@ -118,7 +126,7 @@ class DiskFolder:
         room = os.statvfs(self._folder)
         if room.f_bavail * room.f_frsize < 2 * size_bytes:  # others need it more
             raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
-        last = max((int(path.stem) for path in self._folder.glob("[0-9]*") if path.stem.isdecimal()), default=0)
+        last = max((int(path.stem) for path in self._paths()), default=0)
         path = self._folder / f"{last + 1:08d}"
         making = self._folder / _MAKING
         head = FileHead(self._nonce()[:ID_BYTES], size_bytes)
@@ -131,7 +139,7 @@ class DiskFolder:
             os.pwrite(fd, encode_file(head), 0)
             sync_file(fd)
             os.posix_fadvise(fd, 0, 0, os.POSIX_FADV_DONTNEED)
-            path.with_suffix(_MARKS).unlink(missing_ok=True)
+            self._make_marks(path, size_bytes // BLOCK_BYTES)
             os.rename(making, path.with_suffix(_RECORDS))
         except OSError:
             making.unlink(missing_ok=True)
@@ -141,6 +149,22 @@ class DiskFolder:
         sync_folder(self._folder)
         sync_folder(self._folder.parent)
         return self._tried(DiskFile(path, head, writes=True))
+
+    def _make_marks(self, path: Path, blocks: int) -> None:
+        """With all their bytes: a full disk takes marks, too."""
+        marks = path.with_suffix(_MARKS)
+        marks.unlink(missing_ok=True)
+        marks.write_bytes(bytes(blocks * MARK_BYTES))
+        with marks.open("rb") as file:
+            sync_file(file.fileno())
+
+    def _paths(self) -> list[Path]:
+        """Those of records. Raises OSError where it is not known which there are."""
+        try:
+            names = os.listdir(self._folder)
+        except FileNotFoundError:
+            return []
+        return [self._folder / name for name in sorted(names) if name.endswith(_RECORDS)]
 
     def _tried(self, file: DiskFile) -> DiskFile:
         """Not every file system takes such writes."""
@@ -154,7 +178,7 @@ class DiskFolder:
 
     def remove(self) -> None:
         """See `ring.Folder`."""
-        if self._folder.is_dir() and not any(self._folder.glob(f"*{_RECORDS}")):
+        if self._folder.is_dir() and not self._paths():
             for left in self._folder.iterdir():
                 left.unlink()
             self._folder.rmdir()

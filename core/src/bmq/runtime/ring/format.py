@@ -114,5 +114,19 @@ def decode_mark(marks: Buffer, block: int, *, ring_id: bytes) -> int:
     return generation if crc == _mark_crc(block, generation, ring_id) else 0
 
 
+def newest_mark(marks: Buffer, *, ring_id: bytes) -> int:
+    """The highest generation that any of them names; 0: there is none. A record that comes later has a higher one: a
+    mark may outlive the record that it was made for.
+    """
+    view = memoryview(marks)[: len(memoryview(marks)) // MARK_BYTES * MARK_BYTES]
+    named: list[tuple[int, int]] = [
+        (generation, block) for block, (generation, _) in enumerate(_MARK.iter_unpack(view)) if generation
+    ]
+    for generation, block in sorted(named, reverse=True):
+        if decode_mark(marks, block, ring_id=ring_id) == generation:
+            return generation
+    return 0
+
+
 def _mark_crc(block: int, generation: int, ring_id: bytes) -> int:
     return crc32c(ring_id + block.to_bytes(8, "little") + generation.to_bytes(8, "little"))

@@ -225,7 +225,7 @@ class Ring:
         return None
 
     def _take_of_more(self, count: int) -> tuple[_Used, int, int] | None:
-        """Of one more file. While it is made, what comes is kept elsewhere."""
+        """Makes one more file for it. While it is made, what comes is kept elsewhere."""
         if self._trouble or not self._grows.acquire(blocking=False):
             return None
         try:

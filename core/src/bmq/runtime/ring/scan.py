@@ -1,10 +1,19 @@
 """What a ring's files have, from nothing but their bytes. Pure, but for reading."""
 
 import enum
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Final, NamedTuple, Protocol
 
-from bmq.runtime.ring.format import BLOCK_BYTES, MAGIC, Head, blocks_of, decode_head, decode_mark, head_bytes
+from bmq.runtime.ring.format import (
+    BLOCK_BYTES,
+    MAGIC,
+    Head,
+    blocks_of,
+    decode_head,
+    decode_mark,
+    head_bytes,
+    newest_mark,
+)
 
 READ_BYTES: Final = 1 << 20
 """So much is read in one go."""
@@ -46,11 +55,9 @@ class Found(NamedTuple):
     state: State
 
 
-def scan(file: Readable) -> Iterator[Found]:
-    """All records, upwards. Only a living one's blocks are passed over: those of another may have younger ones. Raises
-    OSError.
-    """
-    marks, block = file.marks(), 1
+def scan(file: Readable, marks: bytes) -> Iterator[Found]:
+    """All records, upwards; those of one block may lie within another's. Raises OSError."""
+    block = 1
     while block < file.blocks:
         data = memoryview(file.read(block * BLOCK_BYTES, READ_BYTES))
         if not data:
@@ -62,11 +69,9 @@ def scan(file: Readable) -> Iterator[Found]:
                 block += 1
                 continue
             found = _found(file, block, data[at : at + BLOCK_BYTES], marks)
-            if found is None:
-                block += 1
-                continue
-            yield found
-            block += blocks_of(found.head.key, found.head.size_bytes) if found.state is State.LIVING else 1
+            if found is not None:
+                yield found
+            block += 1
 
 
 def _found(file: Readable, block: int, data: memoryview, marks: bytes) -> Found | None:
@@ -79,9 +84,23 @@ def _found(file: Readable, block: int, data: memoryview, marks: bytes) -> Found 
     return Found(block, head, State.LIVING if head.is_of(whole) else State.TORN)
 
 
+def apart(records: Sequence[Found]) -> list[Found]:
+    """Those that no younger one lies in, of one file. A younger one was written where an older one was dead by then,
+    though its bytes may be as they were: those behind an object say nothing.
+    """
+    taken: set[int] = set()
+    found = []
+    for one in sorted(records, key=lambda one: -one.head.generation):
+        blocks = range(one.block, one.block + blocks_of(one.head.key, one.head.size_bytes))
+        if taken.isdisjoint(blocks):
+            found.append(one)
+        taken.update(blocks)
+    return found
+
+
 class Living(NamedTuple):
     """What a ring has, by key: the file's place among those that were looked at, and the record. `over`: living records
-    of keys that have younger ones. `generation`: the highest that was met.
+    of keys that have younger ones. `generation`: the highest that a record has or a mark names.
     """
 
     records: dict[str, tuple[int, Found]]
@@ -90,15 +109,18 @@ class Living(NamedTuple):
 
 
 def living(files: Iterable[Readable]) -> Living:
-    """Of records with one key the youngest counts, also where that is dead: what it followed came to nothing, or was
-    deleted before. Raises OSError.
+    """By keys. Of records with one key the youngest counts, also where that is dead: what it followed came to nothing,
+    or was deleted before. Raises OSError.
     """
     newest: dict[str, tuple[int, Found]] = {}
     over: list[tuple[int, Found]] = []
     generation = 0
     for place, file in enumerate(files):
-        for found in scan(file):
-            generation = max(generation, found.head.generation)
+        marks = file.marks()
+        records = list(scan(file, marks))
+        generation = max(generation, newest_mark(marks, ring_id=file.ring_id))
+        generation = max([generation, *(found.head.generation for found in records)])
+        for found in apart(records):
             if found.state is State.TORN:
                 continue
             one, other = (place, found), newest.get(found.head.key)

@@ -11,9 +11,9 @@ from collections.abc import Callable, Sequence
 from contextlib import suppress
 from pathlib import Path
 
-from bmq.errors import Conflict, ObjectMissing, StoreUnavailable
+from bmq.errors import Conflict, StoreUnavailable
 from bmq.ports import ObjectMeta
-from bmq.runtime.file_io import open_folder
+from bmq.runtime.file_io import open_folder, sync_file_system
 from bmq.runtime.ring.files import FOLDER_NAME, DiskFile, DiskFolder
 from bmq.runtime.ring.format import BLOCK_BYTES, Head, UnreadableRing, decode_head, head_bytes
 from bmq.runtime.ring.scan import Found, living
@@ -34,16 +34,14 @@ class RingView:
 
     def meta(self, key: str) -> ObjectMeta | None:
         """None: it is not here, as far as was last looked."""
-        if key not in self._records:
+        if (known := self._records.get(key)) is None:
             return None
-        head = self._records[key][1].head
+        head = known[1].head
         return ObjectMeta(key=key, size_bytes=head.size_bytes, modified_ms=head.made_ms)
 
     def read(self, key: str, *, start: int, length: int | None) -> bytes | None:
-        """None: it is not here. Raises ObjectMissing, where it is deleted meanwhile, and StoreUnavailable."""
+        """None: it is not where it was when was last looked. Raises StoreUnavailable."""
         try:
-            if key not in self._records:
-                self.look()
             data = self._read(key)
         except OSError as error:
             raise StoreUnavailable(f"get {key}: {error.strerror}") from error
@@ -66,12 +64,9 @@ class RingView:
         files = self._files()
         try:
             file = next((one for one in files if one.path == path), None)
-            data = None if file is None else _whole(file, found.block, found.head)
+            return None if file is None else _whole(file, found.block, found.head)
         finally:
             _close(files)
-        if data is None:
-            raise ObjectMissing(key)
-        return data
 
     def _files(self) -> list[DiskFile]:
         try:
@@ -107,6 +102,7 @@ def unpack(root: Path, create: Callable[[str, Sequence[bytes]], None]) -> None:
                 assert data is not None, key  # nobody writes to it
                 with suppress(Conflict):
                     create(key, [data])
+            sync_file_system(str(root))  # they were durable, whoever opens it now
             for file in files:
                 file.remove()
             DiskFolder(root, nonce=bytes, writes=False).remove()
