@@ -269,7 +269,7 @@ def test_creates_and_deletes_in_one_folder_do_not_disturb_each_other(store: Fold
 
 def test_a_create_syncs_the_file_and_then_each_folder_on_the_way_once(tmp_path: Path) -> None:
     """strace would see the same; here the store's own calls are counted, because a test cannot cut the power."""
-    store = FolderStore.open(tmp_path / "data")
+    store = FolderStore.open(tmp_path / "data", ring=False)
     synced: list[str] = []
     real = os.fsync
 

@@ -22,7 +22,7 @@ STREAM = "wal/1/1"
 def files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> FolderFiles:
     if not direct_write.works_in(str(tmp_path)):
         monkeypatch.setattr(os, "O_DIRECT", 0)  # what is shown here holds through the page cache too
-    opened = FolderFiles(tmp_path, fsync=True)
+    opened = FolderFiles(tmp_path, fsync=True, ring=False)
     opened.create(f"{STREAM}/first", [b"x"])  # a folder goes with its last object, and with it what has left it
     return opened
 
@@ -330,7 +330,7 @@ def test_the_next_start_clears_what_a_killed_process_kept(files: FolderFiles, tm
     files.delete(f"{STREAM}/0")
     # killed between giving an object its name and taking the spare one away
     os.link(tmp_path / STREAM / "1", tmp_path / ".tmp" / "spare-9")
-    again = FolderFiles(tmp_path, fsync=True)
+    again = FolderFiles(tmp_path, fsync=True, ring=False)
     assert os.listdir(tmp_path / ".tmp") == []
     assert whole(again, f"{STREAM}/1") == some(300 * KIB, 1)
 

@@ -48,7 +48,9 @@ def emulators(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Callable[[st
         yield named
 
 
-@pytest.fixture(params=["memory", "folder", "folder-nosync", "folder-shared", "minio", *EMULATORS, "simulated"])
+@pytest.fixture(
+    params=["memory", "folder", "folder-files", "folder-nosync", "folder-shared", "minio", *EMULATORS, "simulated"]
+)
 def opened(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[ObjectStore]:
     match request.param:
         case "simulated":
@@ -58,6 +60,8 @@ def opened(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.M
             url = "memory://"
         case "folder":
             url = f"file://{tmp_path}/store"
+        case "folder-files":
+            url = f"file://{tmp_path}/store?ring=false"
         case "folder-shared":
             url = f"file://{tmp_path}/store?shared=true"
         case "folder-nosync":

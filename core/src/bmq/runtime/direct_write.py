@@ -59,6 +59,18 @@ def write_direct(fd: int, parts: Sequence[Buffer]) -> None:
         os.ftruncate(fd, size_bytes)
 
 
+def joined(parts: Sequence[Buffer]) -> memoryview:
+    """The parts, one after the other, in this thread's buffer, up to whole blocks: BUFFER_SIZE_BYTES at most. It is
+    whoever's writes next.
+    """
+    buffer, filled = _buffer(), 0
+    for part in parts:
+        view = memoryview(part).cast("B")
+        buffer[filled : filled + len(view)] = view
+        filled += len(view)
+    return buffer[: -(-filled // ALIGNMENT) * ALIGNMENT]
+
+
 def _write_aligned(fd: int, data: memoryview) -> None:
     while len(data):
         written = os.write(fd, data)

@@ -2,7 +2,8 @@
 
 An object is written to a file without a name, fsynced, then linked to its name, and the folders on the way are fsynced:
 a name never shows part of an object, `link` refuses a name that exists, and what `create` has returned survives a power
-cut. One process has the folder for itself (`folder_lock`); what several need is in `shared_folder_files`.
+cut. One process has the folder for itself (`folder_lock`); what several need is in `shared_folder_files`. Then small
+objects of the WAL are records of a ring instead (`ring`), as far as it has room.
 
 Which folders are durable is known by name (`_durable_folders`): a folder is entered after its own entry in its parent
 was fsynced, and struck out, under one lock with the rmdir, before it is removed. Whoever holds a file in a folder keeps
@@ -15,7 +16,7 @@ import os
 import shutil
 import stat
 import threading
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from pathlib import Path
 from typing import Final
 
@@ -34,8 +35,12 @@ from bmq.runtime.file_io import (
     unnamed_files_work,
     write_all,
 )
-from bmq.runtime.folder_names import names_in
+from bmq.runtime.folder_names import Name, names_in
+from bmq.runtime.ring.files import DiskFolder
+from bmq.runtime.ring.ring import Ring
+from bmq.runtime.ring.view import RingView, has_copy, unpack
 from bmq.runtime.spare_files import SpareFiles
+from bmq.runtime.system import SystemClock, SystemRng
 
 STAGING_NAME: Final = ".tmp"
 READ_SELDOM_PREFIX: Final = "wal/"
@@ -63,9 +68,10 @@ _REMEDIES: Final = {**REMEDIES, errno.ENOTDIR: "a part of the key is an object a
 class FolderFiles:
     """Blocking verbs on one folder. Keys have been checked by the caller."""
 
-    def __init__(self, root: Path, *, fsync: bool, staging: Path | None = None) -> None:
+    def __init__(self, root: Path, *, fsync: bool, staging: Path | None = None, ring: bool = True) -> None:
         """`root` exists and is locked. Clears what earlier processes left half-written, or stages in `staging`, which
-        is new. Raises OSError.
+        is new: then others use the folder, too. `ring`: whether small objects may be records of one. Raises OSError,
+        UnreadableRing.
         """
         self._root = str(root)
         self._prefix = f"{self._root}/"
@@ -81,12 +87,34 @@ class FolderFiles:
             # An object that a killed process had linked but not fsynced is read as durable from now on, so it has to
             # be.
             sync_file_system(self._root)
+        self._ring: Ring | None = None
+        self._records: Ring | RingView | None = None
+        """What reads are asked of, before files are."""
+        may_have_ring = ring and staging is None and self._direct and hasattr(os, "RWF_DSYNC")
+        if not may_have_ring or has_copy(root):
+            unpack(root, self._create_file)
+        if may_have_ring:
+            folder = DiskFolder(root, nonce=lambda: bytes(SystemRng().nonce()))
+            self._records = self._ring = Ring(folder, now_ms=SystemClock().now_ms)
+            for key in self._ring.names():
+                if os.path.lexists(self._prefix + key):  # who gave each its file ended in the middle
+                    self._ring.delete(key)
 
     def close(self) -> None:
-        """Nothing is open between calls."""
+        """Nothing is open between calls, but for the ring."""
+        if self._ring is not None:
+            self._ring.close()
 
     def create(self, key: str, parts: Sequence[Buffer]) -> None:
         """Raises Conflict, NotApplied, UnknownOutcome."""
+        if self._ring is None or not key.startswith(READ_SELDOM_PREFIX):
+            self._create_file(key, parts)
+            return
+        with self._ring.entering(key):
+            if os.path.lexists(self._prefix + key) or not self._ring.create(key, parts):
+                self._create_file(key, parts)
+
+    def _create_file(self, key: str, parts: Sequence[Buffer]) -> None:
         try:
             fd, staged_name = self._write(parts, read_seldom=key.startswith(READ_SELDOM_PREFIX))
         except OSError as error:
@@ -101,6 +129,10 @@ class FolderFiles:
 
     def read(self, key: str, *, start: int, length: int | None) -> bytes:
         """Raises ObjectMissing, StoreUnavailable."""
+        if self._records is not None and key.startswith(READ_SELDOM_PREFIX):
+            found = self._records.read(key, start=start, length=length)
+            if found is not None:
+                return found
         path = self._prefix + key
         try:
             fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
@@ -119,23 +151,26 @@ class FolderFiles:
     def head(self, key: str) -> ObjectMeta:
         """Raises ObjectMissing, StoreUnavailable."""
         try:
-            found = os.lstat(self._prefix + key)
+            found = self._meta(key)
         except (FileNotFoundError, NotADirectoryError):
             raise ObjectMissing(key) from None
         except OSError as error:
             raise StoreUnavailable(self._explain("head", key, error)) from error
-        if not stat.S_ISREG(found.st_mode):
+        if found is None:
             raise ObjectMissing(key)
-        return _meta(key, found)
+        return found
 
     def delete(self, key: str) -> None:
         """Removes the file and the folders that this leaves empty. Not fsynced: a power cut may bring the object back.
         Raises StoreUnavailable.
         """
+        if self._ring is not None and self._ring.delete(key):
+            return
         path = self._prefix + key
         try:
-            if not self._keep_spare(key, path):
-                Path(path).unlink()
+            with self._gate(key):
+                if not self._keep_spare(key, path):
+                    Path(path).unlink()
         except (FileNotFoundError, NotADirectoryError, IsADirectoryError):
             return
         except OSError as error:
@@ -152,6 +187,8 @@ class FolderFiles:
         Ascending by key. Holds the names of one folder per level, never the tree. Raises StoreUnavailable.
         """
         try:
+            if self._records is not None and _may_have_records(folder):
+                self._records.look()
             yield from self._walk(folder, name_prefix, after)
         except OSError as error:
             raise StoreUnavailable(self._explain("list", folder, error)) from error
@@ -224,7 +261,8 @@ class FolderFiles:
             try:
                 # With a folder descriptor this is linkat with AT_SYMLINK_FOLLOW, which is what /proc/self/fd needs;
                 # without, it is not.
-                os.link(source, name, dst_dir_fd=folder_fd, follow_symlinks=True)
+                with self._gate(folder[len(self._prefix) :] + "/"):
+                    os.link(source, name, dst_dir_fd=folder_fd, follow_symlinks=True)
             except FileExistsError:
                 raise _NameTaken(folder_fd) from None
             except FileNotFoundError:  # a concurrent delete left the folder empty and removed it
@@ -295,17 +333,17 @@ class FolderFiles:
                     yield from self._walk(key, "", after)
                     continue
                 try:
-                    found = os.lstat(self._prefix + key)
+                    found = self._meta(key)
                 except FileNotFoundError:
                     gone = key
                     break
-                yield _meta(key, found)
+                if found is not None:
+                    yield found
 
     def _keys(self, folder: str, name_prefix: str, after: str) -> list[str]:
         """Ascending; those of folders end with the slash."""
-        try:
-            names = names_in(self._prefix + folder)
-        except (FileNotFoundError, NotADirectoryError):
+        names = self._names(folder)
+        if names is None:
             return []
         self._listed(folder)
         keys = []
@@ -323,12 +361,45 @@ class FolderFiles:
         keys.sort()
         return keys
 
+    def _names(self, folder: str) -> "Collection[Name] | None":
+        """Those of files and of the ring's records, of one moment; None: there is no such folder."""
+        path = self._prefix + folder
+        if self._records is None or not _may_have_records(folder):
+            with contextlib.suppress(FileNotFoundError, NotADirectoryError):
+                return names_in(path)
+            return None
+        names = None
+        with self._records.gate:
+            with contextlib.suppress(FileNotFoundError, NotADirectoryError):
+                names = names_in(path)
+            keys = self._records.names()
+        below = {key[len(folder) :].partition("/") for key in keys if key.startswith(folder)}
+        records = {Name(name, bool(slash)) for name, slash, _ in below}
+        return {*(names or ()), *records} if records or names is not None else None
+
+    def _gate(self, key: str) -> contextlib.AbstractContextManager[object]:
+        """Held while a name comes or goes beside the ring's."""
+        if self._ring is None or not key.startswith(READ_SELDOM_PREFIX):
+            return contextlib.nullcontext()
+        return self._ring.gate
+
+    def _meta(self, key: str) -> ObjectMeta | None:
+        """None: it is something else. Raises OSError; FileNotFoundError where there is nothing."""
+        if self._records is not None and (found := self._records.meta(key)) is not None:
+            return found
+        status = os.lstat(self._prefix + key)
+        return _meta(key, status) if stat.S_ISREG(status.st_mode) else None
+
     def _listed(self, folder: str) -> None:
         """The names in this folder are about to be told. All that one process sees it has made durable itself."""
 
     def _explain(self, verb: str, key: str, error: OSError) -> str:
         remedy = _REMEDIES.get(error.errno or 0, "look at the kernel's log")
         return f"{verb} {key}: data folder {self._root}: {error.strerror}: {remedy}"
+
+
+def _may_have_records(folder: str) -> bool:
+    return folder.startswith(READ_SELDOM_PREFIX) or not folder
 
 
 def clear_staging(root: Path) -> Path:

@@ -13,12 +13,13 @@ from typing import Final, Self
 
 from typing_extensions import Buffer
 
-from bmq.errors import ConfigurationError
+from bmq.errors import ConfigurationError, NotApplied, UnknownOutcome
 from bmq.ports import ObjectMeta
 from bmq.runtime.blocking_calls import BlockingCalls
 from bmq.runtime.folder_files import READ_SELDOM_PREFIX, FolderFiles
 from bmq.runtime.folder_lock import FolderLock
 from bmq.runtime.object_key import checked_key, folder_of_prefix
+from bmq.runtime.ring.format import UnreadableRing
 from bmq.runtime.shared_folder_files import SharedFolderFiles
 
 WRITE_THREADS: Final = 12
@@ -45,17 +46,28 @@ class FolderStore:
         self._deleters = BlockingCalls(DELETE_THREADS, name="store-delete")
 
     @classmethod
-    def open(cls, root: Path, *, fsync: bool = True, shared: bool = False) -> Self:
+    def open(cls, root: Path, *, fsync: bool = True, shared: bool = False, ring: bool = True) -> Self:
         """Makes the folder where it is missing, locks it and clears half-written files. Blocks: call it before the loop
         runs.
 
-        `shared`: beside other processes that say so too; see `shared_folder_files`.
+        `shared`: beside other processes that say so too; see `shared_folder_files`. `ring`: whether small objects of
+        the WAL may be records of one (`ring`); it goes where it is not wanted.
         Raises ConfigurationError (one line) where the folder cannot be made, or another process holds it.
         """
         root = make_root(root)
         lock = FolderLock.join(root) if shared else FolderLock.acquire(root)
         try:
-            return cls(SharedFolderFiles(root, fsync=fsync) if shared else FolderFiles(root, fsync=fsync), lock)
+            return cls(
+                SharedFolderFiles(root, fsync=fsync) if shared else FolderFiles(root, fsync=fsync, ring=ring), lock
+            )
+        except UnreadableRing as error:
+            lock.release()
+            raise ConfigurationError(
+                f"data folder {root}: {error}; without it what was written last would be missing: restore it"
+            ) from error
+        except (NotApplied, UnknownOutcome) as error:  # giving records their files
+            lock.release()
+            raise ConfigurationError(str(error)) from error
         except OSError as error:
             lock.release()
             raise ConfigurationError(

@@ -14,5 +14,5 @@ def open_store(text: str, *, fsync: bool = True, timeouts: StoreTimeouts | None 
     url = parse_store_url(text)
     if url.kind is StoreKind.FILE:
         assert url.folder is not None
-        return FolderStore.open(url.folder, fsync=fsync and url.fsync, shared=url.shared)
+        return FolderStore.open(url.folder, fsync=fsync and url.fsync, shared=url.shared, ring=url.ring)
     return ObstoreStore.open(url, timeouts=timeouts)

@@ -2,15 +2,18 @@
 synced.
 """
 
+import contextlib
 from collections.abc import Sequence
 from pathlib import Path
 
 from typing_extensions import Buffer
 
-from bmq.errors import NotApplied, StoreUnavailable
-from bmq.runtime.folder_files import FolderFiles
+from bmq.errors import NotApplied, ObjectMissing, StoreUnavailable
+from bmq.ports import ObjectMeta
+from bmq.runtime.folder_files import READ_SELDOM_PREFIX, FolderFiles
 from bmq.runtime.folder_lock import FolderLock
 from bmq.runtime.folder_store import FolderStore
+from bmq.runtime.ring.view import RingView
 
 
 class ReadOnlyFiles(FolderFiles):
@@ -21,6 +24,31 @@ class ReadOnlyFiles(FolderFiles):
         # is read-only.
         self._root = str(root)
         self._prefix = f"{self._root}/"
+        self._ring = None
+        self._records: RingView = RingView(root)
+
+    def read(self, key: str, *, start: int, length: int | None) -> bytes:
+        """Raises ObjectMissing, StoreUnavailable."""
+        with contextlib.suppress(ObjectMissing):
+            return super().read(key, start=start, length=length)
+        self._look(key)
+        return super().read(key, start=start, length=length)
+
+    def head(self, key: str) -> ObjectMeta:
+        """Raises ObjectMissing, StoreUnavailable."""
+        with contextlib.suppress(ObjectMissing):
+            return super().head(key)
+        self._look(key)
+        return super().head(key)
+
+    def _look(self, key: str) -> None:
+        """Where it may be a record that was made since."""
+        if not key.startswith(READ_SELDOM_PREFIX):
+            raise ObjectMissing(key)
+        try:
+            self._records.look()
+        except OSError as error:
+            raise StoreUnavailable(self._explain("get", key, error)) from error
 
     def create(self, key: str, parts: Sequence[Buffer]) -> None:
         """Raises NotApplied."""

@@ -54,6 +54,8 @@ class StoreUrl:
     shared: bool = False
     private: bool = True
     """Folders: what is created there only its user may read."""
+    ring: bool = True
+    """Folders: small objects of the WAL may share files."""
     endpoint: str | None = None
     region: str = DEFAULT_REGION
     path_style: bool = False
@@ -67,7 +69,7 @@ class StoreUrl:
 
 
 _OPTIONS: Final[Mapping[StoreKind, frozenset[str]]] = {
-    StoreKind.FILE: frozenset(("fsync", "shared", "private")),
+    StoreKind.FILE: frozenset(("fsync", "shared", "private", "ring")),
     StoreKind.MEMORY: frozenset(),
     StoreKind.S3: frozenset(("endpoint", "region", "path_style", "unsigned_payload", "ca_file")),
     StoreKind.GCS: frozenset(("endpoint", "anonymous", "ca_file")),
@@ -107,9 +109,18 @@ def parse_store_url(text: str, *, environment: Mapping[str, str] | None = None) 
                 _switch(text, options, "fsync", default=True),
                 _switch(text, options, "shared", default=False),
             )
-            private = _switch(text, options, "private", default=True)
+            private, ring = (
+                _switch(text, options, "private", default=True),
+                _switch(text, options, "ring", default=True),
+            )
             return StoreUrl(
-                text=text, kind=kind, folder=Path(unquote(url.path)), fsync=fsync, shared=shared, private=private
+                text=text,
+                kind=kind,
+                folder=Path(unquote(url.path)),
+                fsync=fsync,
+                shared=shared,
+                private=private,
+                ring=ring,
             )
         case StoreKind.MEMORY:
             return StoreUrl(text=text, kind=kind)

@@ -1,0 +1,259 @@
+"""Objects as records of a ring's files. For any thread.
+
+A create is one write, durable when it returns, to blocks that nothing living has. A delete is a mark, which a power cut
+may take back, and the blocks are free at once. What a living record has is never written to.
+"""
+
+import threading
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager, suppress
+from typing import Final, NamedTuple, Protocol
+
+import structlog
+from crc32c import crc32c
+from typing_extensions import Buffer
+
+from bmq.errors import Conflict, ObjectMissing, StoreUnavailable, UnknownOutcome
+from bmq.ports import ObjectMeta
+from bmq.runtime.ring.blocks import Blocks
+from bmq.runtime.ring.format import BLOCK_BYTES, MARK_BYTES, Head, blocks_of, encode_head, encode_mark, head_bytes
+from bmq.runtime.ring.scan import Readable, living
+
+FILE_BYTES: Final = (16 << 20, 16 << 20, 32 << 20, 64 << 20, 128 << 20)
+"""How large the files are, one after the other as they are needed: 256 MiB, four rolls' worth of WAL objects."""
+RECORD_BYTES_MAX: Final = 1 << 20
+"""What is larger costs its bytes: a file of its own is as good."""
+
+log = structlog.get_logger()
+
+
+class File(Readable, Protocol):
+    """One of a ring's files."""
+
+    def write(self, at: int, parts: Sequence[Buffer]) -> None:
+        """From a block's first byte on, whole blocks; durable when it returns. Raises OSError."""
+
+    def mark(self, at: int, mark: bytes) -> None:
+        """Among the marks. The process may die then, the machine may not. Raises OSError."""
+
+    @property
+    def has_copy(self) -> bool:
+        """Whether somebody made a copy by links, which would change with it."""
+
+    def sync(self) -> None:
+        """What is read of it is durable. Raises OSError."""
+
+    def remove(self) -> None:
+        """It is not there any more. Raises OSError."""
+
+    def close(self) -> None:
+        """Nobody uses it any more."""
+
+
+class Folder(Protocol):
+    """Where a ring's files are."""
+
+    def files(self) -> Sequence[File]:
+        """Those that are there, in the order in which they were made. Raises OSError, UnreadableRing."""
+
+    def make(self, size_bytes: int) -> File:
+        """One more, durable. Raises OSError."""
+
+    def remove(self) -> None:
+        """It is not there any more, if no file is in it. Raises OSError."""
+
+
+class _Placed(NamedTuple):
+    """Where a record is."""
+
+    file: "_Used"
+    block: int
+    blocks: int
+    head: Head
+
+
+class _Used:
+    """A file, and what is free of it."""
+
+    def __init__(self, file: File) -> None:
+        self.file = file
+        self.blocks = Blocks(1, file.blocks)
+
+
+class Ring:
+    """The objects of one process. Raises OSError and UnreadableRing where its files cannot be used."""
+
+    def __init__(self, folder: Folder, *, now_ms: Callable[[], int], file_bytes: Sequence[int] = FILE_BYTES) -> None:
+        """Reads what there is. `file_bytes`: how large the files are, one after the other."""
+        self._folder = folder
+        self._now_ms = now_ms
+        self._file_bytes = file_bytes
+        self.gate = threading.Lock()
+        """Held where a name comes or goes, here and by whoever keeps others beside these; so who holds it sees all of
+        one moment."""
+        self._left = threading.Condition(self.gate)
+        self._entering: set[str] = set()
+        self._grows = threading.Lock()
+        self._deletes = threading.Lock()
+        """Marks of one block come in the order of its records."""
+        self._trouble = ""
+        """Why nothing more is written to it; empty: it is."""
+        files = [_Used(file) for file in folder.files()]
+        found = living([used.file for used in files])
+        self._generation = found.generation
+        self._records: dict[str, _Placed] = {}
+        for key, (place, one) in found.records.items():
+            count = blocks_of(key, one.head.size_bytes)
+            files[place].blocks.reserve(one.block, count)
+            self._records[key] = _Placed(files[place], one.block, count, one.head)
+        for place, one in found.over:
+            _mark(files[place].file, one.block, one.head.generation)
+        for used in files:
+            used.file.sync()
+        self._files = files
+
+    def __len__(self) -> int:
+        return len(self._records)
+
+    @contextmanager
+    def entering(self, key: str) -> Iterator[None]:
+        """Meanwhile nobody else makes an object of that key, here or beside. Raises Conflict: it is here."""
+        with self.gate:
+            while key in self._entering:
+                self._left.wait()
+            if key in self._records:
+                raise Conflict(key)
+            self._entering.add(key)
+        try:
+            yield
+        finally:
+            with self.gate:
+                self._entering.discard(key)
+                self._left.notify_all()
+
+    def create(self, key: str, parts: Sequence[Buffer]) -> bool:
+        """Within `entering`. False: there is no room for it. Raises UnknownOutcome."""
+        size_bytes = sum(memoryview(part).nbytes for part in parts)
+        if head_bytes(key) + size_bytes > RECORD_BYTES_MAX:
+            return False
+        count = blocks_of(key, size_bytes)
+        taken = self._take(count) or self._take_of_more(count)
+        if taken is None:
+            return False
+        used, block, generation = taken
+        crc = 0
+        for part in parts:
+            crc = crc32c(part, crc)
+        head = Head(key, size_bytes, generation, self._now_ms(), crc)
+        try:
+            used.file.write(block * BLOCK_BYTES, [encode_head(head, ring_id=used.file.ring_id), *parts])
+        except OSError as error:
+            self._failed(used, block, generation, error)
+            raise UnknownOutcome(f"create {key}: {error.strerror}") from error
+        with self.gate:
+            self._records[key] = _Placed(used, block, count, head)
+        return True
+
+    def read(self, key: str, *, start: int, length: int | None) -> bytes | None:
+        """None: it is not here. Raises ObjectMissing, where it is deleted meanwhile, and StoreUnavailable."""
+        placed = self._records.get(key)
+        if placed is None:
+            return None
+        left = max(0, placed.head.size_bytes - start)
+        wanted = left if length is None else min(left, length)
+        try:
+            data = placed.file.file.read(placed.block * BLOCK_BYTES + head_bytes(key) + start, wanted)
+        except OSError as error:
+            raise StoreUnavailable(f"get {key}: {error.strerror}") from error
+        if self._records.get(key) is not placed:  # its blocks may have been written anew
+            raise ObjectMissing(key)
+        if len(data) != wanted:
+            raise StoreUnavailable(f"get {key}: its file ends before it does: it was cut")
+        return data
+
+    def meta(self, key: str) -> ObjectMeta | None:
+        """None: it is not here."""
+        placed = self._records.get(key)
+        return None if placed is None else _meta(placed.head)
+
+    def delete(self, key: str) -> bool:
+        """False: it was not here. Raises StoreUnavailable."""
+        with self._deletes:
+            placed = self._records.get(key)
+            if placed is None:
+                return False
+            try:
+                if not placed.file.file.has_copy:  # else it is here again after the next start
+                    _mark(placed.file.file, placed.block, placed.head.generation)
+            except OSError as error:
+                raise StoreUnavailable(f"delete {key}: {error.strerror}") from error
+            with self.gate:
+                del self._records[key]
+                placed.file.blocks.give(placed.block, placed.blocks)
+            return True
+
+    def look(self) -> None:
+        """What there is is known."""
+
+    def names(self) -> list[str]:
+        """Those of now, in no order. Whoever wants them of one moment with others holds the gate."""
+        return list(self._records)
+
+    def close(self) -> None:
+        """Nobody uses it any more. Files of a ring that has nothing go."""
+        goes = not self._records and not self._trouble
+        with suppress(OSError):  # the next process has it
+            for used in self._files if goes else ():
+                used.file.remove()
+            if goes:
+                self._folder.remove()
+        for used in self._files:
+            used.file.close()
+
+    def _take(self, count: int) -> tuple[_Used, int, int] | None:
+        with self.gate:
+            if self._trouble:
+                return None
+            for used in self._files:
+                if used.file.has_copy:
+                    self._trouble = "a copy by links was made of it"
+                    log.warning("small objects get a file each until the next start", why=self._trouble)
+                    return None
+                if used.blocks.free >= count and (block := used.blocks.take(count)) is not None:
+                    self._generation += 1
+                    return used, block, self._generation
+        return None
+
+    def _take_of_more(self, count: int) -> tuple[_Used, int, int] | None:
+        """Makes one more file for it. While it is made, what comes is kept elsewhere."""
+        if self._trouble or not self._grows.acquire(blocking=False):
+            return None
+        try:
+            if len(self._files) >= len(self._file_bytes) or self._file_bytes[len(self._files)] <= count * BLOCK_BYTES:
+                return None
+            try:
+                made = _Used(self._folder.make(self._file_bytes[len(self._files)]))
+            except OSError as error:
+                log.warning("no file for small objects: each gets its own", why=error.strerror or str(error))
+                self._file_bytes = self._file_bytes[: len(self._files)]
+                return None
+            with self.gate:
+                self._files.append(made)
+        finally:
+            self._grows.release()
+        return self._take(count)
+
+    def _failed(self, used: _Used, block: int, generation: int, error: OSError) -> None:
+        """Its blocks are nobody's from now on, and the next objects have files of their own."""
+        self._trouble = error.strerror or str(error)
+        log.error("a file for small objects fails: each gets its own", why=self._trouble, remedy="look at the disk")
+        with suppress(OSError):
+            _mark(used.file, block, generation)
+
+
+def _meta(head: Head) -> ObjectMeta:
+    return ObjectMeta(key=head.key, size_bytes=head.size_bytes, modified_ms=head.made_ms)
+
+
+def _mark(file: File, block: int, generation: int) -> None:
+    file.mark(block * MARK_BYTES, encode_mark(block, generation, ring_id=file.ring_id))
