@@ -93,6 +93,10 @@ class SimFile:
         self.records.sync(at, len(data))
 
     @property
+    def name(self) -> str:
+        return self.ring_id.hex()
+
+    @property
     def has_copy(self) -> bool:
         return False
 

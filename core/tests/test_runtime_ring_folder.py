@@ -43,7 +43,7 @@ def listed(files: FolderFiles, folder: str = "", *, name_prefix: str = "", after
 
 
 def test_small_objects_of_the_wal_have_no_file_and_others_do(tmp_path: Path) -> None:
-    files = FolderFiles(tmp_path, fsync=True)
+    files = FolderFiles(tmp_path, fsync=True, ring=True)
     for number in range(3):
         files.create(KEY.format(number), [b"a", b"b" * number])
     files.create(KEY.format(3), [LARGE])
@@ -76,7 +76,7 @@ NAMES = st.sampled_from(("wal/1/1", "wal/1/2", "wal/1/10", "wal/1-a", "wal/2/1",
 def test_a_listing_has_all_in_the_order_of_keys(
     tmp_path_factory: pytest.TempPathFactory, objects: dict[str, int], folder: str, after: str
 ) -> None:
-    files = FolderFiles(tmp_path_factory.mktemp("folder"), fsync=True)
+    files = FolderFiles(tmp_path_factory.mktemp("folder"), fsync=True, ring=True)
     for key, size_bytes in objects.items():
         files.create(key, [bytes(size_bytes)])
     found = [(meta.key, meta.size_bytes) for meta in files.walk(folder, name_prefix="", after=after)]
@@ -90,7 +90,7 @@ def test_folders_of_before_open_and_those_with_a_ring_open_without(tmp_path: Pat
     before = FolderFiles(tmp_path, fsync=True, ring=False)
     before.create(KEY.format(0), [b"0"])
     before.close()
-    now = FolderFiles(tmp_path, fsync=True)
+    now = FolderFiles(tmp_path, fsync=True, ring=True)
     with pytest.raises(Conflict):
         now.create(KEY.format(0), [b"other"])
     now.create(KEY.format(1), [b"1"])
@@ -98,7 +98,7 @@ def test_folders_of_before_open_and_those_with_a_ring_open_without(tmp_path: Pat
     now.delete(KEY.format(2))
     now.close()
     expected = {KEY.format(0): b"0", KEY.format(1): b"1"}
-    for again in (FolderFiles(tmp_path, fsync=True), FolderFiles(tmp_path, fsync=True, ring=False)):
+    for again in (FolderFiles(tmp_path, fsync=True, ring=True), FolderFiles(tmp_path, fsync=True, ring=False)):
         assert {key: again.read(key, start=0, length=None) for key in listed(again)} == expected
         again.close()
     assert files_of(tmp_path) == list(expected)
@@ -107,7 +107,7 @@ def test_folders_of_before_open_and_those_with_a_ring_open_without(tmp_path: Pat
 
 @pytest.mark.parametrize("how", ["shared", "without fsync"])
 def test_who_shares_a_folder_or_syncs_nothing_gives_each_object_its_file(tmp_path: Path, how: str) -> None:
-    files = FolderFiles(tmp_path, fsync=True)
+    files = FolderFiles(tmp_path, fsync=True, ring=True)
     files.create(KEY.format(1), [b"1"])
     files.close()
     if how == "shared":
@@ -126,7 +126,7 @@ def test_who_shares_a_folder_or_syncs_nothing_gives_each_object_its_file(tmp_pat
 def test_what_ends_while_each_object_gets_its_file_goes_on_later(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    files = FolderFiles(tmp_path, fsync=True)
+    files = FolderFiles(tmp_path, fsync=True, ring=True)
     for number in range(3):
         files.create(KEY.format(number), [b"%d" % number])
     files.close()
@@ -141,7 +141,7 @@ def test_what_ends_while_each_object_gets_its_file_goes_on_later(
         patched.setattr(FolderFiles, "_create_file", fails)
         with pytest.raises(ConfigurationError, match="no space left"):
             FolderStore.open(tmp_path, ring=False)
-    both = FolderFiles(tmp_path, fsync=True)
+    both = FolderFiles(tmp_path, fsync=True, ring=True)
     assert listed(both) == [KEY.format(number) for number in range(3)]
     both.delete(KEY.format(0))
     assert listed(both) == [KEY.format(number) for number in (1, 2)]
@@ -152,7 +152,7 @@ def test_what_ends_while_each_object_gets_its_file_goes_on_later(
 
 
 def test_who_only_looks_sees_what_there_is_beside_the_one_that_writes(tmp_path: Path) -> None:
-    owner = FolderStore.open(tmp_path)
+    owner = FolderStore.open(tmp_path, ring=True)
     reader = open_read_only(tmp_path)
 
     async def keys() -> list[str]:
@@ -178,23 +178,33 @@ def test_who_only_looks_sees_what_there_is_beside_the_one_that_writes(tmp_path: 
 
 
 def test_a_damaged_ring_is_not_passed_over(tmp_path: Path) -> None:
-    files = FolderFiles(tmp_path, fsync=True)
+    files = FolderFiles(tmp_path, fsync=True, ring=True)
     files.create(KEY.format(1), [b"1"])
     files.close()
     (path,) = tmp_path.glob(".ring/*.ring")
     whole = path.read_bytes()
     path.write_bytes(b"x" + whole[1:])
     with pytest.raises(ConfigurationError, match=r"00000001.ring: its head is damaged; .* restore it"):
-        FolderStore.open(tmp_path)
+        FolderStore.open(tmp_path, ring=True)
     path.write_bytes(whole[:8] + b"\x09" + whole[9:])
     with pytest.raises(ConfigurationError, match="its head is damaged"):
-        FolderStore.open(tmp_path)
+        FolderStore.open(tmp_path, ring=True)
+    for size_bytes in (BLOCK_BYTES, 20_000):
+        path.write_bytes(whole[:size_bytes])
+        with pytest.raises(ConfigurationError, match=f"it has {size_bytes} bytes of 16777216: it was cut"):
+            FolderStore.open(tmp_path, ring=True)
     path.write_bytes(whole)
-    FolderStore.open(tmp_path).close()
+    marks = path.with_suffix(".dead")
+    kept = marks.read_bytes()
+    marks.unlink()
+    with pytest.raises(ConfigurationError, match=r"00000001\.dead: it has 0 bytes of 65536: it was cut"):
+        FolderStore.open(tmp_path, ring=True)
+    marks.write_bytes(kept)
+    FolderStore.open(tmp_path, ring=True).close()
 
 
 def test_a_ring_that_may_not_be_read_is_not_passed_over(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    files = FolderFiles(tmp_path, fsync=True)
+    files = FolderFiles(tmp_path, fsync=True, ring=True)
     files.create(KEY.format(1), [b"1"])
     files.close()
     real = os.listdir
@@ -216,7 +226,7 @@ def test_a_ring_that_may_not_be_read_is_not_passed_over(tmp_path: Path, monkeypa
 
 
 def test_marks_have_their_room_on_the_disk_beforehand(tmp_path: Path) -> None:
-    files = FolderFiles(tmp_path, fsync=True)
+    files = FolderFiles(tmp_path, fsync=True, ring=True)
     files.create(KEY.format(1), [b"1"])
     records, marks = (os.stat(tmp_path / ".ring" / f"00000001.{name}") for name in ("ring", "dead"))
     assert marks.st_size == records.st_size // BLOCK_BYTES * 16
@@ -225,7 +235,7 @@ def test_marks_have_their_room_on_the_disk_beforehand(tmp_path: Path) -> None:
 
 
 def test_what_was_durable_is_so_before_its_record_goes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    files = FolderFiles(tmp_path, fsync=True)
+    files = FolderFiles(tmp_path, fsync=True, ring=True)
     files.create(KEY.format(1), [b"1"])
     files.close()
     seen: list[list[str]] = []
@@ -236,7 +246,7 @@ def test_what_was_durable_is_so_before_its_record_goes(tmp_path: Path, monkeypat
 
 
 def test_who_only_looks_finds_what_got_a_file_since(tmp_path: Path) -> None:
-    files = FolderFiles(tmp_path, fsync=True)
+    files = FolderFiles(tmp_path, fsync=True, ring=True)
     files.create(KEY.format(1), [b"1"])
     reader = open_read_only(tmp_path)
     assert asyncio.run(reader.get(KEY.format(1))) == b"1"
@@ -254,7 +264,7 @@ def test_where_no_file_of_a_ring_can_be_made_each_object_has_its_own(
         raise OSError(28, "No space left on device")
 
     monkeypatch.setattr(DiskFolder, "make", full)
-    files = FolderFiles(tmp_path, fsync=True)
+    files = FolderFiles(tmp_path, fsync=True, ring=True)
     for number in range(2):
         files.create(KEY.format(number), [b"1"])
     files.close()
@@ -268,7 +278,7 @@ def test_a_file_system_that_does_not_take_such_writes_has_no_ring(
         raise OSError(95, "Operation not supported")
 
     monkeypatch.setattr(DiskFile, "write", refused)
-    files = FolderFiles(tmp_path, fsync=True)
+    files = FolderFiles(tmp_path, fsync=True, ring=True)
     files.create(KEY.format(1), [b"1"])
     files.close()
     assert files_of(tmp_path) == [KEY.format(1)]
@@ -277,12 +287,12 @@ def test_a_file_system_that_does_not_take_such_writes_has_no_ring(
 def test_a_copy_by_links_does_not_change(tmp_path: Path) -> None:
     folder, copies = tmp_path / "folder", [tmp_path / "first", tmp_path / "second"]
     folder.mkdir()
-    files = FolderFiles(folder, fsync=True)
+    files = FolderFiles(folder, fsync=True, ring=True)
     for number in range(3):
         files.create(KEY.format(number), [b"%d" % number])
     files.close()
     shutil.copytree(folder, copies[0], copy_function=os.link)
-    files = FolderFiles(folder, fsync=True)
+    files = FolderFiles(folder, fsync=True, ring=True)
     files.delete(KEY.format(0))
     files.create(KEY.format(3), [b"3"])
     shutil.copytree(folder, copies[1], copy_function=os.link, ignore=shutil.ignore_patterns(".tmp", ".lock"))
@@ -292,18 +302,18 @@ def test_a_copy_by_links_does_not_change(tmp_path: Path) -> None:
     assert found == {KEY.format(number): b"%d" % number for number in (2, 3, 4)}
     files.close()
     for place, numbers in ((copies[0], range(3)), (copies[1], (1, 2, 3))):
-        copy = FolderFiles(place, fsync=True)
+        copy = FolderFiles(place, fsync=True, ring=True)
         found = {key: copy.read(key, start=0, length=None) for key in listed(copy)}
         assert found == {KEY.format(number): b"%d" % number for number in numbers}
         copy.close()
-    assert set(listed(FolderFiles(folder, fsync=True))) - {KEY.format(1)} == {
+    assert set(listed(FolderFiles(folder, fsync=True, ring=True))) - {KEY.format(1)} == {
         KEY.format(number) for number in (2, 3, 4)
     }
 
 
 def test_a_listing_is_one_moment_of_files_and_records(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A row of which each number is there before the next one is begun, large and small, is listed without a hole."""
-    files = FolderFiles(tmp_path, fsync=True)
+    files = FolderFiles(tmp_path, fsync=True, ring=True)
     made = 0
     real = folder_files.names_in
 
@@ -326,7 +336,7 @@ _WRITER = """
 import os, sys
 from pathlib import Path
 from bmq.runtime.folder_files import FolderFiles
-files, number = FolderFiles(Path(sys.argv[1]), fsync=True), int(sys.argv[2])
+files, number = FolderFiles(Path(sys.argv[1]), fsync=True, ring=True), int(sys.argv[2])
 while True:
     key = "wal/0000000001/0000000001/%020d" % number
     files.create(key, [key.encode() * (number % 300)])
@@ -352,7 +362,7 @@ def test_a_killed_process_leaves_what_it_had_created_and_not_deleted(tmp_path: P
                 said = int(line)
                 kept.symmetric_difference_update({abs(said)} if said > 0 or abs(said) in kept else set())
         process.wait(30)
-        files = FolderFiles(tmp_path, fsync=True)
+        files = FolderFiles(tmp_path, fsync=True, ring=True)
         found = {int(key.rpartition("/")[2]) for key in listed(files)}
         newest = max(kept)
         # the last create and the last deletion may have come without a word
@@ -379,7 +389,7 @@ def test_each_write_flushes_the_disks_own_cache(tmp_path: Path) -> None:
         pytest.skip("the system does not tell how often the disk's cache is flushed")
     if cache != "write back" or direct != "0":
         pytest.skip("the disk has no cache, or is told with each write to pass it")
-    files = FolderFiles(tmp_path, fsync=True)
+    files = FolderFiles(tmp_path, fsync=True, ring=True)
     files.create(KEY.format(0), [b"0"])  # makes the file
     for count in range(1, 51):
         files.create(KEY.format(count), [b"1"])

@@ -49,7 +49,7 @@ def emulators(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Callable[[st
 
 
 @pytest.fixture(
-    params=["memory", "folder", "folder-files", "folder-nosync", "folder-shared", "minio", *EMULATORS, "simulated"]
+    params=["memory", "folder", "folder-ring", "folder-nosync", "folder-shared", "minio", *EMULATORS, "simulated"]
 )
 def opened(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[ObjectStore]:
     match request.param:
@@ -60,8 +60,8 @@ def opened(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.M
             url = "memory://"
         case "folder":
             url = f"file://{tmp_path}/store"
-        case "folder-files":
-            url = f"file://{tmp_path}/store?ring=false"
+        case "folder-ring":
+            url = f"file://{tmp_path}/store?ring=true"
         case "folder-shared":
             url = f"file://{tmp_path}/store?shared=true"
         case "folder-nosync":

@@ -152,7 +152,7 @@ def fill(ballast: Path) -> None:
 
 def test_a_full_disk_is_named_and_all_goes_on_when_there_is_room(started: Callable[..., Survivor], disk: Path) -> None:
     data = disk / "data"
-    bmq = started("--store", f"file://{data}?ring=false")
+    bmq = started("--data", str(data))
     bmq.start()
     ballast = disk / "ballast"
 
@@ -176,7 +176,7 @@ def test_a_full_disk_is_named_and_all_goes_on_when_there_is_room(started: Callab
 def test_a_full_disk_takes_small_writes_while_their_files_have_room(
     started: Callable[..., Survivor], disk: Path
 ) -> None:
-    bmq = started("--data", str(disk / "data"))
+    bmq = started("--store", f"file://{disk}/data?ring=true")
     bmq.start()
     ballast = disk / "ballast"
     go_through(
@@ -193,7 +193,7 @@ def test_a_full_disk_takes_small_writes_while_their_files_have_room(
 
 def test_a_folder_that_became_read_only_is_named(started: Callable[..., Survivor], disk: Path) -> None:
     data = disk / "data"
-    bmq = started("--store", f"file://{data}?ring=false")  # which has no file open while nothing is written
+    bmq = started("--data", str(data))
     bmq.start()
 
     def remount(mode: str) -> None:

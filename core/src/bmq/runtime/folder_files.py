@@ -68,7 +68,7 @@ _REMEDIES: Final = {**REMEDIES, errno.ENOTDIR: "a part of the key is an object a
 class FolderFiles:
     """Blocking verbs on one folder. Keys have been checked by the caller."""
 
-    def __init__(self, root: Path, *, fsync: bool, staging: Path | None = None, ring: bool = True) -> None:
+    def __init__(self, root: Path, *, fsync: bool, staging: Path | None = None, ring: bool = False) -> None:
         """`root` exists and is locked. Clears what earlier processes left half-written, or stages in `staging`, which
         is new: then others use the folder, too. `ring`: whether small objects may be records of one. Raises OSError,
         UnreadableRing.
@@ -92,13 +92,21 @@ class FolderFiles:
         """What reads are asked of, before files are."""
         may_have_ring = ring and staging is None and self._direct and hasattr(os, "RWF_DSYNC")
         if not may_have_ring or has_copy(root):
-            unpack(root, self._create_file)
+            self._unpack(root)
         if may_have_ring:
             folder = DiskFolder(root, nonce=lambda: bytes(SystemRng().nonce()))
             self._records = self._ring = Ring(folder, now_ms=SystemClock().now_ms)
             for key in self._ring.names():
-                if os.path.lexists(self._prefix + key):  # who gave each its file ended in the middle
+                if self._has_file(key):  # who gave each its file ended in the middle
                     self._ring.delete(key)
+
+    def _unpack(self, root: Path) -> None:
+        """Records get files, which are made durable together. Raises OSError, UnreadableRing, NotApplied."""
+        fsync, self._fsync = self._fsync, False
+        try:
+            unpack(root, self._create_file)
+        finally:
+            self._fsync = fsync
 
     def close(self) -> None:
         """Nothing is open between calls, but for the ring."""
@@ -111,8 +119,18 @@ class FolderFiles:
             self._create_file(key, parts)
             return
         with self._ring.entering(key):
-            if os.path.lexists(self._prefix + key) or not self._ring.create(key, parts):
+            if self._has_file(key) or not self._ring.create(key, parts):
                 self._create_file(key, parts)
+
+    def _has_file(self, key: str) -> bool:
+        """Raises NotApplied where that is not known."""
+        try:
+            os.lstat(self._prefix + key)
+        except (FileNotFoundError, NotADirectoryError):
+            return False
+        except OSError as error:
+            raise NotApplied(self._explain("create", key, error)) from error
+        return True
 
     def _create_file(self, key: str, parts: Sequence[Buffer]) -> None:
         try:
@@ -372,9 +390,8 @@ class FolderFiles:
         with self._records.gate:
             with contextlib.suppress(FileNotFoundError, NotADirectoryError):
                 names = names_in(path)
-            keys = self._records.names()
-        below = {key[len(folder) :].partition("/") for key in keys if key.startswith(folder)}
-        records = {Name(name, bool(slash)) for name, slash, _ in below}
+            below = self._records.below(folder)
+        records = {Name(name.removesuffix("/"), name.endswith("/")) for name in below}
         return {*(names or ()), *records} if records or names is not None else None
 
     def _gate(self, key: str) -> contextlib.AbstractContextManager[object]:

@@ -46,7 +46,7 @@ class FolderStore:
         self._deleters = BlockingCalls(DELETE_THREADS, name="store-delete")
 
     @classmethod
-    def open(cls, root: Path, *, fsync: bool = True, shared: bool = False, ring: bool = True) -> Self:
+    def open(cls, root: Path, *, fsync: bool = True, shared: bool = False, ring: bool = False) -> Self:
         """Makes the folder where it is missing, locks it and clears half-written files. Blocks: call it before the loop
         runs.
 

@@ -4,6 +4,7 @@ URL.
 file:///var/lib/bmq?fsync=false          a folder (see folder_store); shared=true: beside other processes that say so
 too;
                                          private=false: the umask decides who else may read it
+                                         ring=true: small objects of the WAL share files (`ring`)
 memory://                                nothing that outlives the process
 s3://bucket/prefix?endpoint=http://127.0.0.1:9000&region=us-east-1
 gs://bucket/prefix?endpoint=http://127.0.0.1:4443&anonymous=true
@@ -54,7 +55,7 @@ class StoreUrl:
     shared: bool = False
     private: bool = True
     """Folders: what is created there only its user may read."""
-    ring: bool = True
+    ring: bool = False
     """Folders: small objects of the WAL may share files."""
     endpoint: str | None = None
     region: str = DEFAULT_REGION
@@ -111,7 +112,7 @@ def parse_store_url(text: str, *, environment: Mapping[str, str] | None = None) 
             )
             private, ring = (
                 _switch(text, options, "private", default=True),
-                _switch(text, options, "ring", default=True),
+                _switch(text, options, "ring", default=False),
             )
             return StoreUrl(
                 text=text,

@@ -42,10 +42,15 @@ class DiskFile:
             self._reads = self._opened(_RECORDS, os.O_RDONLY)
             if writes:
                 self._writes = self._opened(_RECORDS, os.O_WRONLY | os.O_DIRECT)
-                self._marks = self._opened(_MARKS, os.O_RDWR | os.O_CREAT)
+                self._marks = self._opened(_MARKS, os.O_RDWR)
         except OSError:
             self.close()
             raise
+
+    @property
+    def name(self) -> str:
+        """See `ring.File`."""
+        return str(self.path.with_suffix(_RECORDS))
 
     def read(self, at: int, size_bytes: int) -> bytes:
         """See `scan.Readable`."""
@@ -117,12 +122,15 @@ class DiskFolder:
                     head = decode_file(file.read(BLOCK_BYTES))
                 except UnreadableRing as error:
                     raise UnreadableRing(f"{path}: {error}") from None
+                _check_size(path, head.size_bytes)
+                _check_size(path.with_suffix(_MARKS), head.size_bytes // BLOCK_BYTES * MARK_BYTES)
             found.append(DiskFile(path.with_suffix(""), head, writes=self._is_written))
         return found
 
     def make(self, size_bytes: int) -> DiskFile:
         """See `ring.Folder`. Its blocks are written once, so that later writes change nothing but bytes."""
         self._folder.mkdir(exist_ok=True)
+        (self._folder / _MAKING).unlink(missing_ok=True)
         room = os.statvfs(self._folder)
         if room.f_bavail * room.f_frsize < 2 * size_bytes:  # others need it more
             raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
@@ -140,7 +148,8 @@ class DiskFolder:
             sync_file(fd)
             os.posix_fadvise(fd, 0, 0, os.POSIX_FADV_DONTNEED)
             self._make_marks(path, size_bytes // BLOCK_BYTES)
-            os.rename(making, path.with_suffix(_RECORDS))
+            os.link(making, path.with_suffix(_RECORDS))  # which takes no other one's place
+            making.unlink()
         except OSError:
             making.unlink(missing_ok=True)
             raise
@@ -182,3 +191,10 @@ class DiskFolder:
             for left in self._folder.iterdir():
                 left.unlink()
             self._folder.rmdir()
+
+
+def _check_size(path: Path, size_bytes: int) -> None:
+    """Raises UnreadableRing: what was in it would be missing, or back."""
+    found_bytes = path.stat().st_size if path.exists() else 0
+    if found_bytes < size_bytes:
+        raise UnreadableRing(f"{path}: it has {found_bytes} bytes of {size_bytes}: it was cut")

@@ -17,6 +17,7 @@ from bmq.errors import Conflict, ObjectMissing, StoreUnavailable, UnknownOutcome
 from bmq.ports import ObjectMeta
 from bmq.runtime.ring.blocks import Blocks
 from bmq.runtime.ring.format import BLOCK_BYTES, MARK_BYTES, Head, blocks_of, encode_head, encode_mark, head_bytes
+from bmq.runtime.ring.names import Names
 from bmq.runtime.ring.scan import Readable, living
 
 FILE_BYTES: Final = (16 << 20, 16 << 20, 32 << 20, 64 << 20, 128 << 20)
@@ -29,6 +30,10 @@ log = structlog.get_logger()
 
 class File(Readable, Protocol):
     """One of a ring's files."""
+
+    @property
+    def name(self) -> str:
+        """For people."""
 
     def write(self, at: int, parts: Sequence[Buffer]) -> None:
         """From a block's first byte on, whole blocks; durable when it returns. Raises OSError."""
@@ -102,10 +107,14 @@ class Ring:
         found = living([used.file for used in files])
         self._generation = found.generation
         self._records: dict[str, _Placed] = {}
+        self._names = Names()
         for key, (place, one) in found.records.items():
             count = blocks_of(key, one.head.size_bytes)
             files[place].blocks.reserve(one.block, count)
             self._records[key] = _Placed(files[place], one.block, count, one.head)
+            self._names.add(key)
+        for place, one in found.torn:
+            log.info("a record is not whole", file=files[place].file.name, block=one.block, key=one.head.key)
         for place, one in found.over:
             _mark(files[place].file, one.block, one.head.generation)
         for used in files:
@@ -152,6 +161,7 @@ class Ring:
             raise UnknownOutcome(f"create {key}: {error.strerror}") from error
         with self.gate:
             self._records[key] = _Placed(used, block, count, head)
+            self._names.add(key)
         return True
 
     def read(self, key: str, *, start: int, length: int | None) -> bytes | None:
@@ -189,6 +199,7 @@ class Ring:
                 raise StoreUnavailable(f"delete {key}: {error.strerror}") from error
             with self.gate:
                 del self._records[key]
+                self._names.discard(key)
                 placed.file.blocks.give(placed.block, placed.blocks)
             return True
 
@@ -196,12 +207,18 @@ class Ring:
         """What there is is known."""
 
     def names(self) -> list[str]:
-        """Those of now, in no order. Whoever wants them of one moment with others holds the gate."""
+        """All keys of now, in no order."""
         return list(self._records)
+
+    def below(self, folder: str) -> set[str]:
+        """What is in the folder, the names of folders with their slash. Whoever wants it of one moment with others
+        holds the gate.
+        """
+        return self._names.below(folder)
 
     def close(self) -> None:
         """Nobody uses it any more. Files of a ring that has nothing go."""
-        goes = not self._records and not self._trouble
+        goes = not self._records
         with suppress(OSError):  # the next process has it
             for used in self._files if goes else ():
                 used.file.remove()

@@ -100,11 +100,13 @@ def apart(records: Sequence[Found]) -> list[Found]:
 
 class Living(NamedTuple):
     """What a ring has, by key: the file's place among those that were looked at, and the record. `over`: living records
-    of keys that have younger ones. `generation`: the highest that a record has or a mark names.
+    of keys that have younger ones. `torn`: those whose write never returned, or whose bytes are damaged. `generation`:
+    the highest that a record has or a mark names.
     """
 
     records: dict[str, tuple[int, Found]]
     over: list[tuple[int, Found]]
+    torn: list[tuple[int, Found]]
     generation: int
 
 
@@ -114,6 +116,7 @@ def living(files: Iterable[Readable]) -> Living:
     """
     newest: dict[str, tuple[int, Found]] = {}
     over: list[tuple[int, Found]] = []
+    torn: list[tuple[int, Found]] = []
     generation = 0
     for place, file in enumerate(files):
         marks = file.marks()
@@ -122,6 +125,7 @@ def living(files: Iterable[Readable]) -> Living:
         generation = max([generation, *(found.head.generation for found in records)])
         for found in apart(records):
             if found.state is State.TORN:
+                torn.append((place, found))
                 continue
             one, other = (place, found), newest.get(found.head.key)
             if other is None or found.head.generation > other[1].head.generation:
@@ -130,4 +134,4 @@ def living(files: Iterable[Readable]) -> Living:
                 other = one
             if other is not None and other[1].state is State.LIVING:
                 over.append(other)
-    return Living({key: one for key, one in newest.items() if one[1].state is State.LIVING}, over, generation)
+    return Living({key: one for key, one in newest.items() if one[1].state is State.LIVING}, over, torn, generation)

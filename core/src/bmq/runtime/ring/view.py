@@ -16,6 +16,7 @@ from bmq.ports import ObjectMeta
 from bmq.runtime.file_io import open_folder, sync_file_system
 from bmq.runtime.ring.files import FOLDER_NAME, DiskFile, DiskFolder
 from bmq.runtime.ring.format import BLOCK_BYTES, Head, UnreadableRing, decode_head, head_bytes
+from bmq.runtime.ring.names import Names
 from bmq.runtime.ring.scan import Found, living
 
 
@@ -27,10 +28,11 @@ class RingView:
         self.gate = threading.Lock()
         self._looks = threading.Lock()
         self._records: dict[str, tuple[Path, Found]] = {}
+        self._names = Names()
 
-    def names(self) -> list[str]:
-        """Those of the last look, in no order."""
-        return list(self._records)
+    def below(self, folder: str) -> set[str]:
+        """What was in the folder when was last looked, the names of folders with their slash."""
+        return self._names.below(folder)
 
     def meta(self, key: str) -> ObjectMeta | None:
         """None: it is not here, as far as was last looked."""
@@ -53,6 +55,10 @@ class RingView:
             files = self._files()
             try:
                 found = living(files)
+                names = Names()
+                for key in found.records:
+                    names.add(key)
+                self._names = names
                 self._records = {key: (files[place].path, one) for key, (place, one) in found.records.items()}
             finally:
                 _close(files)
