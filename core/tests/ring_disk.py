@@ -8,7 +8,7 @@ from random import Random
 
 from typing_extensions import Buffer
 
-from bmq.runtime.ring.format import BLOCK_BYTES, MARK_BYTES, FileHead, encode_file
+from bmq.runtime.ring.format import BLOCK_BYTES, ENTRY_BYTES, FileHead, encode_file
 
 SECTOR_BYTES = 512
 
@@ -55,8 +55,9 @@ class DiskState:
     """What outlasts processes."""
 
     files: list[tuple[FileHead, Content, Content]] = field(default_factory=list)
-    """Records and marks of each."""
+    """Records and table of each."""
     made: int = 0
+    boots: int = 1
 
 
 @dataclass
@@ -66,7 +67,7 @@ class SimFile:
     disk: DiskState
     head: FileHead
     records: Content
-    dead: Content
+    said: Content
     interrupted: Callable[[], bool]
 
     @property
@@ -80,8 +81,8 @@ class SimFile:
     def read(self, at: int, size_bytes: int) -> bytes:
         return bytes(self.records.now[at : at + size_bytes])
 
-    def marks(self) -> bytes:
-        return bytes(self.dead.now)
+    def table(self) -> bytes:
+        return bytes(self.said.now)
 
     def write(self, at: int, parts: Sequence[Buffer]) -> None:
         is_cut = self.interrupted()
@@ -100,8 +101,11 @@ class SimFile:
     def has_copy(self) -> bool:
         return False
 
-    def mark(self, at: int, mark: bytes) -> None:
-        self.dead.write(at, mark)
+    def note(self, at: int, said: bytes) -> None:
+        self.said.write(at, said)
+
+    def sync_table(self) -> None:
+        self.said.sync(0, len(self.said.now))
 
     def sync(self) -> None:
         self.records.sync(0, self.head.size_bytes)
@@ -128,7 +132,7 @@ class SimFolder:
         head = FileHead(self._disk.made.to_bytes(16, "big"), size_bytes)
         blocks = size_bytes // BLOCK_BYTES
         records = Content(encode_file(head).ljust(size_bytes, b"\0"))
-        self._disk.files.append((head, records, Content(bytes(blocks * MARK_BYTES))))
+        self._disk.files.append((head, records, Content(bytes(blocks * ENTRY_BYTES))))
         return self.files()[-1]
 
     def remove(self) -> None:
@@ -137,6 +141,7 @@ class SimFolder:
 
 def cut(disk: DiskState, random: Random) -> None:
     """The power of all."""
-    for _, records, dead in disk.files:
+    disk.boots += 1
+    for _, records, said in disk.files:
         records.cut(random)
-        dead.cut(random)
+        said.cut(random)

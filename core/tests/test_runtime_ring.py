@@ -17,27 +17,40 @@ from bmq.runtime.ring.blocks import Blocks
 from bmq.runtime.ring.files import DiskFolder
 from bmq.runtime.ring.format import (
     BLOCK_BYTES,
+    ENTRY_BYTES,
+    LIFE_AT,
     FileHead,
     Head,
+    Life,
     UnreadableRing,
     blocks_of,
     decode_file,
     decode_head,
+    decode_life,
     decode_mark,
     encode_file,
     encode_head,
+    encode_life,
     encode_mark,
+    has_all,
     head_bytes,
+    mark_at,
 )
 from bmq.runtime.ring.ring import Ring
 
 FILE_BYTES = (6 * BLOCK_BYTES, 10 * BLOCK_BYTES)
 """Five blocks for records, then nine."""
 RING_ID = b"0123456789abcdef"
+BOOT_ID = b"fedcba9876543210"
 
 
 def opened(disk: DiskState, *, interrupted: Callable[[], bool] = lambda: False) -> Ring:
-    return Ring(SimFolder(disk, interrupted=interrupted), now_ms=lambda: 1, file_bytes=FILE_BYTES)
+    return Ring(
+        SimFolder(disk, interrupted=interrupted),
+        now_ms=lambda: 1,
+        boot_id=disk.boots.to_bytes(16, "big"),
+        file_bytes=FILE_BYTES,
+    )
 
 
 def made(ring: Ring, key: str, data: bytes) -> bool:
@@ -49,7 +62,7 @@ def whole(ring: Ring, key: str) -> bytes | None:
     return ring.read(key, start=0, length=None)
 
 
-class Life:
+class Processes:
     """A ring through its processes, and what may be in it."""
 
     def __init__(self, random: Random) -> None:
@@ -118,7 +131,7 @@ STEPS = ("create", "create", "create", "delete", "delete", "end", "cut", "cut in
 
 
 def live(steps: list[str], seed: int) -> None:
-    life = Life(Random(seed))
+    life = Processes(Random(seed))
     for step in steps:
         match step:
             case "create":
@@ -147,9 +160,9 @@ def lives() -> None:
 
 
 def test_a_scan_that_passes_over_the_blocks_of_the_dead_is_found_out(monkeypatch: pytest.MonkeyPatch) -> None:
-    def passing_over(file: scan_module.Readable, marks: bytes) -> "list[scan_module.Found]":
+    def passing_over(file: scan_module.Readable, table: bytes) -> "list[scan_module.Found]":
         found, behind = [], 0
-        for one in real(file, marks):
+        for one in real(file, table):
             if one.block >= behind:
                 found.append(one)
                 behind = one.block + blocks_of(one.head.key, one.head.size_bytes)
@@ -205,8 +218,8 @@ def live_after_marks_without_records() -> None:
         assert made(ring, f"wal/{number}", b"x")
     for number in range(3):
         assert ring.delete(f"wal/{number}")
-    ((_, records, dead),) = disk.files
-    dead.sync(0, len(dead.now))
+    ((_, records, said),) = disk.files
+    said.sync(0, len(said.now))
     before = bytes(records.now[: 2 * BLOCK_BYTES])
     records.write(2 * BLOCK_BYTES, bytes(3 * BLOCK_BYTES))
     records.write(0, before)
@@ -230,9 +243,10 @@ def live_through_a_cut(*, tail: bytes) -> None:
     assert ring.delete("wal/1")
     assert ring._take(1) is not None  # the second's
     assert made(ring, "wal/3", b"acknowledged")
-    ((_, records, dead),) = disk.files
-    dead.cut(Nothing())
+    ((_, records, said),) = disk.files
     records.cut(Nothing())
+    said.cut(Nothing())
+    disk.boots += 1
     assert whole(opened(disk), "wal/3") == b"acknowledged"
 
 
@@ -302,11 +316,11 @@ def test_heads_and_marks_come_back_and_damaged_ones_do_not() -> None:
         assert decode_head(damaged, ring_id=RING_ID) is None, at
         assert decode_head(data[:at], ring_id=RING_ID) is None
     mark = encode_mark(3, 9, ring_id=RING_ID)
-    marks = bytes(3 * len(mark)) + mark
+    marks = (bytes(mark_at(3)) + mark).ljust(5 * ENTRY_BYTES, b"\0")
     assert [decode_mark(marks, block, ring_id=RING_ID) for block in range(5)] == [0, 0, 0, 9, 0]
     for at in range(12):
         damaged = bytearray(marks)
-        damaged[3 * len(mark) + at] ^= 1
+        damaged[mark_at(3) + at] ^= 1
         assert decode_mark(damaged, 3, ring_id=RING_ID) == 0
     file = encode_file(FileHead(RING_ID, 1 << 20))
     assert decode_file(file) == FileHead(RING_ID, 1 << 20)
@@ -394,18 +408,18 @@ def test_who_reads_what_is_deleted_meanwhile_is_told() -> None:
 
 def test_a_ring_grows_and_is_full_in_the_end_and_goes_when_it_is_empty(tmp_path: Path) -> None:
     folder = DiskFolder(tmp_path, nonce=lambda: RING_ID)
-    ring = Ring(folder, now_ms=lambda: 1, file_bytes=FILE_BYTES)
+    ring = Ring(folder, now_ms=lambda: 1, boot_id=BOOT_ID, file_bytes=FILE_BYTES)
     keys = [f"wal/{number}" for number in range(20)]
     took = [made(ring, key, key.encode() * 100) for key in keys]
     assert took == [True] * 14 + [False] * 6
     assert sorted(path.name for path in (tmp_path / ".ring").iterdir()) == [
-        "00000001.dead",
         "00000001.ring",
-        "00000002.dead",
+        "00000001.table",
         "00000002.ring",
+        "00000002.table",
     ]
     ring.close()
-    again = Ring(folder, now_ms=lambda: 1, file_bytes=FILE_BYTES)
+    again = Ring(folder, now_ms=lambda: 1, boot_id=BOOT_ID, file_bytes=FILE_BYTES)
     assert sorted(again.names()) == sorted(keys[:14])
     assert whole(again, "wal/13") == b"wal/13" * 100
     for key in keys[:14]:
@@ -415,7 +429,9 @@ def test_a_ring_grows_and_is_full_in_the_end_and_goes_when_it_is_empty(tmp_path:
 
 
 def test_threads_create_read_and_delete_at_once(tmp_path: Path) -> None:
-    ring = Ring(DiskFolder(tmp_path, nonce=lambda: RING_ID), now_ms=lambda: 1, file_bytes=(64 * BLOCK_BYTES,))
+    ring = Ring(
+        DiskFolder(tmp_path, nonce=lambda: RING_ID), now_ms=lambda: 1, boot_id=BOOT_ID, file_bytes=(64 * BLOCK_BYTES,)
+    )
     troubles: list[object] = []
     left: list[dict[str, bytes]] = [{} for _ in range(6)]
 
@@ -441,6 +457,40 @@ def test_threads_create_read_and_delete_at_once(tmp_path: Path) -> None:
         thread.join(120)
     assert not troubles
     ring.close()
-    again = Ring(DiskFolder(tmp_path, nonce=lambda: RING_ID), now_ms=lambda: 1)
+    again = Ring(DiskFolder(tmp_path, nonce=lambda: RING_ID), now_ms=lambda: 1, boot_id=BOOT_ID)
     kept = {key: data for own in left for key, data in own.items()}
     assert {key: whole(again, key) for key in list(again.names())} == kept
+
+
+def test_a_life_comes_back_and_a_damaged_one_does_not() -> None:
+    for is_over in (True, False):
+        table = bytes(LIFE_AT) + encode_life(Life(BOOT_ID, is_over))
+        assert decode_life(table) == Life(BOOT_ID, is_over)
+        assert has_all(table, boot_id=BOOT_ID)
+        assert has_all(table, boot_id=RING_ID) is is_over
+        assert decode_life(table[:-1]) is None
+        assert not has_all(table[:-1] + bytes([table[-1] ^ 1]), boot_id=BOOT_ID)
+
+
+@pytest.mark.parametrize("where", ["head", "object"])
+@pytest.mark.parametrize("how", ["killed", "ended", "power cut"])
+def test_a_damaged_record_keeps_its_name_where_no_power_cut_may_have_torn_it(where: str, how: str) -> None:
+    disk = DiskState()
+    ring = opened(disk)
+    for number in range(3):
+        assert made(ring, f"wal/{number}", b"acknowledged")
+    if how == "ended":
+        ring.close()
+    if how == "power cut":
+        disk.boots += 1
+    ((_, records, _),) = disk.files
+    at = 2 * BLOCK_BYTES + (5 if where == "head" else head_bytes("wal/1") + 3)
+    records.now[at] ^= 1
+    ring = opened(disk)
+    assert sorted(ring.names()) == [f"wal/{number}" for number in range(3) if number != 1 or how != "power cut"]
+    if how != "power cut":
+        expected = bytearray(b"acknowledged")
+        expected[3] ^= where == "object"
+        assert whole(ring, "wal/1") == bytes(expected)  # and whoever reads it has a checksum
+        assert ring.delete("wal/1")
+    assert sorted(opened(disk).names()) == ["wal/0", "wal/2"]

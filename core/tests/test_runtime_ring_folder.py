@@ -6,6 +6,7 @@ import shutil
 import signal
 import subprocess
 import sys
+import threading
 from collections.abc import Sequence
 from pathlib import Path
 from random import Random
@@ -18,8 +19,8 @@ from bmq.errors import ConfigurationError, Conflict, NotApplied, ObjectMissing, 
 from bmq.runtime import folder_files
 from bmq.runtime.folder_files import FolderFiles
 from bmq.runtime.folder_store import FolderStore
-from bmq.runtime.read_only_folder import open_read_only
-from bmq.runtime.ring import view
+from bmq.runtime.read_only_folder import ReadOnlyFiles, open_read_only
+from bmq.runtime.ring import unpacking
 from bmq.runtime.ring.files import DiskFile, DiskFolder
 from bmq.runtime.ring.format import BLOCK_BYTES
 from bmq.runtime.ring.ring import RECORD_BYTES_MAX
@@ -34,7 +35,7 @@ def files_of(folder: Path) -> list[str]:
     return sorted(
         str(path.relative_to(folder))
         for path in folder.rglob("*")
-        if path.is_file() and ".tmp" not in path.parts and path.suffix != ".dead" and path.name != ".lock"
+        if path.is_file() and ".tmp" not in path.parts and path.suffix != ".table" and path.name != ".lock"
     )
 
 
@@ -177,6 +178,41 @@ def test_who_only_looks_sees_what_there_is_beside_the_one_that_writes(tmp_path: 
     owner.close()
 
 
+@pytest.mark.parametrize("sizes", [(10, 10), (10, RECORD_BYTES_MAX), (RECORD_BYTES_MAX, 5_000)])
+def test_who_only_looks_sees_all_of_a_moment(tmp_path: Path, sizes: tuple[int, int]) -> None:
+    """Of a row that grows above, and is deleted below once the next ones are there, some are there at each moment. What
+    is missing between them was deleted meanwhile.
+    """
+    owner, reader = FolderFiles(tmp_path, fsync=True, ring=True), ReadOnlyFiles(tmp_path)
+    ended = threading.Event()
+    deleted = -1
+    owner.create(KEY.format(0), [b"x"])
+
+    def write() -> None:
+        nonlocal deleted
+        for number in range(1, 400):
+            owner.create(KEY.format(number), [bytes(sizes[number % 2])])
+            if number >= 3:
+                deleted = number - 3
+                owner.delete(KEY.format(deleted))
+        ended.set()
+
+    thread = threading.Thread(target=write)
+    thread.start()
+    looks = 0
+    try:
+        while not ended.is_set():
+            found = [int(key.rpartition("/")[2]) for key in listed(reader, "wal/0000000001/0000000001/")]
+            assert found, looks
+            assert max({*range(found[0], found[-1])} - {*found}, default=-1) <= deleted, (looks, found)
+            looks += 1
+    finally:
+        thread.join(60)
+    assert looks
+    owner.close()
+    assert listed(reader) == listed(FolderFiles(tmp_path, fsync=True))
+
+
 def test_a_damaged_ring_is_not_passed_over(tmp_path: Path) -> None:
     files = FolderFiles(tmp_path, fsync=True, ring=True)
     files.create(KEY.format(1), [b"1"])
@@ -194,10 +230,10 @@ def test_a_damaged_ring_is_not_passed_over(tmp_path: Path) -> None:
         with pytest.raises(ConfigurationError, match=f"it has {size_bytes} bytes of 16777216: it was cut"):
             FolderStore.open(tmp_path, ring=True)
     path.write_bytes(whole)
-    marks = path.with_suffix(".dead")
+    marks = path.with_suffix(".table")
     kept = marks.read_bytes()
     marks.unlink()
-    with pytest.raises(ConfigurationError, match=r"00000001\.dead: it has 0 bytes of 65536: it was cut"):
+    with pytest.raises(ConfigurationError, match=r"00000001\.table: it has 0 bytes of 786432: it was cut"):
         FolderStore.open(tmp_path, ring=True)
     marks.write_bytes(kept)
     FolderStore.open(tmp_path, ring=True).close()
@@ -228,8 +264,8 @@ def test_a_ring_that_may_not_be_read_is_not_passed_over(tmp_path: Path, monkeypa
 def test_marks_have_their_room_on_the_disk_beforehand(tmp_path: Path) -> None:
     files = FolderFiles(tmp_path, fsync=True, ring=True)
     files.create(KEY.format(1), [b"1"])
-    records, marks = (os.stat(tmp_path / ".ring" / f"00000001.{name}") for name in ("ring", "dead"))
-    assert marks.st_size == records.st_size // BLOCK_BYTES * 16
+    records, marks = (os.stat(tmp_path / ".ring" / f"00000001.{name}") for name in ("ring", "table"))
+    assert marks.st_size == records.st_size // BLOCK_BYTES * 192
     assert marks.st_blocks * 512 >= marks.st_size
     files.close()
 
@@ -239,7 +275,7 @@ def test_what_was_durable_is_so_before_its_record_goes(tmp_path: Path, monkeypat
     files.create(KEY.format(1), [b"1"])
     files.close()
     seen: list[list[str]] = []
-    monkeypatch.setattr(view, "sync_file_system", lambda _: seen.append(files_of(tmp_path)))
+    monkeypatch.setattr(unpacking, "sync_file_system", lambda _: seen.append(files_of(tmp_path)))
     FolderFiles(tmp_path, fsync=False).close()
     assert seen == [[".ring/00000001.ring", KEY.format(1)]]
     assert files_of(tmp_path) == [KEY.format(1)]

@@ -6,6 +6,7 @@ import ctypes
 import errno
 import fcntl
 import os
+import uuid
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Final
@@ -26,6 +27,14 @@ REMEDIES: Final[Mapping[int, str]] = {
 }
 """By errno: what helps whoever cannot write to a folder."""
 WRITE_PARTS_MAX: Final = max(16, min(1024, os.sysconf("SC_IOV_MAX")))
+
+
+def boot_id() -> bytes:
+    """16 bytes that tell this start of the machine from others; where it does not say, from all calls."""
+    try:
+        return uuid.UUID(Path("/proc/sys/kernel/random/boot_id").read_text().strip()).bytes
+    except (OSError, ValueError):
+        return os.urandom(16)
 
 
 def sync_file(fd: int) -> None:

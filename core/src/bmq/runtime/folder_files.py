@@ -27,6 +27,7 @@ from bmq.ports import ObjectMeta
 from bmq.runtime import direct_write
 from bmq.runtime.file_io import (
     REMEDIES,
+    boot_id,
     has_name,
     open_folder,
     read_range,
@@ -38,7 +39,8 @@ from bmq.runtime.file_io import (
 from bmq.runtime.folder_names import Name, names_in
 from bmq.runtime.ring.files import DiskFolder
 from bmq.runtime.ring.ring import Ring
-from bmq.runtime.ring.view import RingView, has_copy, unpack
+from bmq.runtime.ring.unpacking import has_copy, unpack
+from bmq.runtime.ring.view import RingView
 from bmq.runtime.spare_files import SpareFiles
 from bmq.runtime.system import SystemClock, SystemRng
 
@@ -95,7 +97,7 @@ class FolderFiles:
             self._unpack(root)
         if may_have_ring:
             folder = DiskFolder(root, nonce=lambda: bytes(SystemRng().nonce()))
-            self._records = self._ring = Ring(folder, now_ms=SystemClock().now_ms)
+            self._records = self._ring = Ring(folder, now_ms=SystemClock().now_ms, boot_id=boot_id())
             for key in self._ring.names():
                 if self._has_file(key):  # who gave each its file ended in the middle
                     self._ring.delete(key)
@@ -104,7 +106,7 @@ class FolderFiles:
         """Records get files, which are made durable together. Raises OSError, UnreadableRing, NotApplied."""
         fsync, self._fsync = self._fsync, False
         try:
-            unpack(root, self._create_file)
+            unpack(root, self._create_file, boot_id=boot_id())
         finally:
             self._fsync = fsync
 
@@ -205,8 +207,6 @@ class FolderFiles:
         Ascending by key. Holds the names of one folder per level, never the tree. Raises StoreUnavailable.
         """
         try:
-            if self._records is not None and _may_have_records(folder):
-                self._records.look()
             yield from self._walk(folder, name_prefix, after)
         except OSError as error:
             raise StoreUnavailable(self._explain("list", folder, error)) from error
@@ -382,15 +382,9 @@ class FolderFiles:
     def _names(self, folder: str) -> "Collection[Name] | None":
         """Those of files and of the ring's records, of one moment; None: there is no such folder."""
         path = self._prefix + folder
-        if self._records is None or not _may_have_records(folder):
-            with contextlib.suppress(FileNotFoundError, NotADirectoryError):
-                return names_in(path)
-            return None
-        names = None
-        with self._records.gate:
-            with contextlib.suppress(FileNotFoundError, NotADirectoryError):
-                names = names_in(path)
-            below = self._records.below(folder)
+        if self._records is None or not (folder.startswith(READ_SELDOM_PREFIX) or not folder):
+            return _names_in(path)
+        names, below = self._records.together(folder, lambda: _names_in(path))
         records = {Name(name.removesuffix("/"), name.endswith("/")) for name in below}
         return {*(names or ()), *records} if records or names is not None else None
 
@@ -398,7 +392,7 @@ class FolderFiles:
         """Held while a name comes or goes beside the ring's."""
         if self._ring is None or not key.startswith(READ_SELDOM_PREFIX):
             return contextlib.nullcontext()
-        return self._ring.gate
+        return self._ring.changing()
 
     def _meta(self, key: str) -> ObjectMeta | None:
         """None: it is something else. Raises OSError; FileNotFoundError where there is nothing."""
@@ -415,8 +409,11 @@ class FolderFiles:
         return f"{verb} {key}: data folder {self._root}: {error.strerror}: {remedy}"
 
 
-def _may_have_records(folder: str) -> bool:
-    return folder.startswith(READ_SELDOM_PREFIX) or not folder
+def _names_in(path: str) -> list[Name] | None:
+    try:
+        return names_in(path)
+    except (FileNotFoundError, NotADirectoryError):
+        return None
 
 
 def clear_staging(root: Path) -> Path:

@@ -10,6 +10,7 @@ from typing_extensions import Buffer
 
 from bmq.errors import NotApplied, ObjectMissing, StoreUnavailable
 from bmq.ports import ObjectMeta
+from bmq.runtime.file_io import boot_id
 from bmq.runtime.folder_files import READ_SELDOM_PREFIX, FolderFiles
 from bmq.runtime.folder_lock import FolderLock
 from bmq.runtime.folder_store import FolderStore
@@ -25,7 +26,7 @@ class ReadOnlyFiles(FolderFiles):
         self._root = str(root)
         self._prefix = f"{self._root}/"
         self._ring = None
-        self._records: RingView = RingView(root)
+        self._records: RingView = RingView(root, boot_id=boot_id())
 
     def read(self, key: str, *, start: int, length: int | None) -> bytes:
         """Raises ObjectMissing, StoreUnavailable."""

@@ -1,11 +1,15 @@
-"""A ring's files in a folder: `NUMBER.ring` has records, written past the page cache, `NUMBER.dead` their marks.
+"""A ring's files in a folder: `NUMBER.ring` has records, written past the page cache, `NUMBER.table` what is said
+of them.
 
 Blocking; raises OSError.
 """
 
 import errno
+import fcntl
 import os
-from collections.abc import Callable, Sequence
+import struct
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Final
 
@@ -15,8 +19,8 @@ from bmq.runtime import direct_write
 from bmq.runtime.file_io import sync_file, sync_folder
 from bmq.runtime.ring.format import (
     BLOCK_BYTES,
+    ENTRY_BYTES,
     ID_BYTES,
-    MARK_BYTES,
     FileHead,
     UnreadableRing,
     decode_file,
@@ -24,9 +28,11 @@ from bmq.runtime.ring.format import (
 )
 
 FOLDER_NAME: Final = ".ring"
-_RECORDS, _MARKS = ".ring", ".dead"
+_RECORDS, _TABLE = ".ring", ".table"
 _MAKING: Final = "making"
 _ZEROES_BYTES: Final = 1 << 20
+_LOCK: Final = struct.Struct("@hhqqi4x")
+"""The system's `struct flock`: kind, whence, start, length, process."""
 
 
 class DiskFile:
@@ -40,9 +46,10 @@ class DiskFile:
         self._fds: list[int] = []
         try:
             self._reads = self._opened(_RECORDS, os.O_RDONLY)
+            self._notes = self._opened(_TABLE, os.O_RDWR if writes else os.O_RDONLY)
             if writes:
                 self._writes = self._opened(_RECORDS, os.O_WRONLY | os.O_DIRECT)
-                self._marks = self._opened(_MARKS, os.O_RDWR)
+                fcntl.fcntl(self._notes, fcntl.F_OFD_SETLK, _LOCK.pack(fcntl.F_WRLCK, os.SEEK_SET, 0, 0, 0))
         except OSError:
             self.close()
             raise
@@ -56,12 +63,19 @@ class DiskFile:
         """See `scan.Readable`."""
         return os.pread(self._reads, size_bytes, at)
 
-    def marks(self) -> bytes:
+    def table(self) -> bytes:
         """See `scan.Readable`."""
-        try:
-            return self.path.with_suffix(_MARKS).read_bytes()
-        except FileNotFoundError:
-            return b""
+        return os.pread(self._notes, self.blocks * ENTRY_BYTES, 0)
+
+    def about(self) -> bytes:
+        """What the table says of all blocks together."""
+        return os.pread(self._notes, ENTRY_BYTES, 0)
+
+    @property
+    def is_kept(self) -> bool:
+        """Whether a process writes to it."""
+        asked = _LOCK.pack(fcntl.F_WRLCK, os.SEEK_SET, 0, 0, 0)
+        return bool(_LOCK.unpack(fcntl.fcntl(self._notes, fcntl.F_OFD_GETLK, asked))[0] != fcntl.F_UNLCK)
 
     @property
     def has_copy(self) -> bool:
@@ -77,20 +91,24 @@ class DiskFile:
                 raise OSError(errno.EIO, "it took a part of a block")
             data, at = data[written:], at + written
 
-    def mark(self, at: int, mark: bytes) -> None:
+    def note(self, at: int, said: bytes) -> None:
         """See `ring.File`."""
-        if os.pwrite(self._marks, mark, at) != len(mark):
-            raise OSError(errno.EIO, "it took a part of a mark")
+        if os.pwrite(self._notes, said, at) != len(said):
+            raise OSError(errno.EIO, "it took a part of a note")
+
+    def sync_table(self) -> None:
+        """See `ring.File`."""
+        sync_file(self._notes)
 
     def sync(self) -> None:
         """See `ring.File`."""
         sync_file(self._writes)
 
     def remove(self) -> None:
-        """See `ring.File`. Marks without records say nothing; records without marks would all be there again."""
+        """See `ring.File`. A table without records says nothing; records without one are not opened."""
         self.path.with_suffix(_RECORDS).unlink()
         sync_folder(self.path.parent)
-        self.path.with_suffix(_MARKS).unlink(missing_ok=True)
+        self.path.with_suffix(_TABLE).unlink(missing_ok=True)
 
     def close(self) -> None:
         """See `ring.File`."""
@@ -102,6 +120,16 @@ class DiskFile:
         fd = os.open(self.path.with_suffix(suffix), flags | os.O_CLOEXEC, 0o644)
         self._fds.append(fd)
         return fd
+
+
+@contextmanager
+def closed_at_last(files: Sequence[DiskFile]) -> Iterator[Sequence[DiskFile]]:
+    """These, and nobody uses them behind it."""
+    try:
+        yield files
+    finally:
+        for file in files:
+            file.close()
 
 
 class DiskFolder:
@@ -123,7 +151,7 @@ class DiskFolder:
                 except UnreadableRing as error:
                     raise UnreadableRing(f"{path}: {error}") from None
                 _check_size(path, head.size_bytes)
-                _check_size(path.with_suffix(_MARKS), head.size_bytes // BLOCK_BYTES * MARK_BYTES)
+                _check_size(path.with_suffix(_TABLE), head.size_bytes // BLOCK_BYTES * ENTRY_BYTES)
             found.append(DiskFile(path.with_suffix(""), head, writes=self._is_written))
         return found
 
@@ -147,7 +175,7 @@ class DiskFolder:
             os.pwrite(fd, encode_file(head), 0)
             sync_file(fd)
             os.posix_fadvise(fd, 0, 0, os.POSIX_FADV_DONTNEED)
-            self._make_marks(path, size_bytes // BLOCK_BYTES)
+            self._make_table(path, size_bytes // BLOCK_BYTES)
             os.link(making, path.with_suffix(_RECORDS))  # which takes no other one's place
             making.unlink()
         except OSError:
@@ -159,12 +187,12 @@ class DiskFolder:
         sync_folder(self._folder.parent)
         return self._tried(DiskFile(path, head, writes=True))
 
-    def _make_marks(self, path: Path, blocks: int) -> None:
-        """With all their bytes: a full disk takes marks, too."""
-        marks = path.with_suffix(_MARKS)
-        marks.unlink(missing_ok=True)
-        marks.write_bytes(bytes(blocks * MARK_BYTES))
-        with marks.open("rb") as file:
+    def _make_table(self, path: Path, blocks: int) -> None:
+        """With all its bytes: a full disk takes what is noted, too."""
+        table = path.with_suffix(_TABLE)
+        table.unlink(missing_ok=True)
+        table.write_bytes(bytes(blocks * ENTRY_BYTES))
+        with table.open("rb") as file:
             sync_file(file.fileno())
 
     def _paths(self) -> list[Path]:

@@ -7,7 +7,7 @@ may take back, and the blocks are free at once. What a living record has is neve
 import threading
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
-from typing import Final, NamedTuple, Protocol
+from typing import Final, NamedTuple, Protocol, TypeVar
 
 import structlog
 from crc32c import crc32c
@@ -16,9 +16,26 @@ from typing_extensions import Buffer
 from bmq.errors import Conflict, ObjectMissing, StoreUnavailable, UnknownOutcome
 from bmq.ports import ObjectMeta
 from bmq.runtime.ring.blocks import Blocks
-from bmq.runtime.ring.format import BLOCK_BYTES, MARK_BYTES, Head, blocks_of, encode_head, encode_mark, head_bytes
+from bmq.runtime.ring.format import (
+    BLOCK_BYTES,
+    CHANGES_AT,
+    KEY_BYTES_MAX,
+    LIFE_AT,
+    Head,
+    Life,
+    blocks_of,
+    copy_at,
+    decode_changes,
+    encode_changes,
+    encode_copy,
+    encode_head,
+    encode_life,
+    encode_mark,
+    head_bytes,
+    mark_at,
+)
 from bmq.runtime.ring.names import Names
-from bmq.runtime.ring.scan import Readable, living
+from bmq.runtime.ring.scan import Living, Readable, State, in_table, living
 
 FILE_BYTES: Final = (16 << 20, 16 << 20, 32 << 20, 64 << 20, 128 << 20)
 """How large the files are, one after the other as they are needed: 256 MiB, four rolls' worth of WAL objects."""
@@ -26,6 +43,7 @@ RECORD_BYTES_MAX: Final = 1 << 20
 """What is larger costs its bytes: a file of its own is as good."""
 
 log = structlog.get_logger()
+T = TypeVar("T")
 
 
 class File(Readable, Protocol):
@@ -38,8 +56,11 @@ class File(Readable, Protocol):
     def write(self, at: int, parts: Sequence[Buffer]) -> None:
         """From a block's first byte on, whole blocks; durable when it returns. Raises OSError."""
 
-    def mark(self, at: int, mark: bytes) -> None:
-        """Among the marks. The process may die then, the machine may not. Raises OSError."""
+    def note(self, at: int, said: bytes) -> None:
+        """In the table. The process may die then, the machine may not. Raises OSError."""
+
+    def sync_table(self) -> None:
+        """All that was noted is durable. Raises OSError."""
 
     @property
     def has_copy(self) -> bool:
@@ -88,10 +109,15 @@ class _Used:
 class Ring:
     """The objects of one process. Raises OSError and UnreadableRing where its files cannot be used."""
 
-    def __init__(self, folder: Folder, *, now_ms: Callable[[], int], file_bytes: Sequence[int] = FILE_BYTES) -> None:
-        """Reads what there is. `file_bytes`: how large the files are, one after the other."""
+    def __init__(
+        self, folder: Folder, *, now_ms: Callable[[], int], boot_id: bytes, file_bytes: Sequence[int] = FILE_BYTES
+    ) -> None:
+        """Reads what there is. `boot_id`: ID_BYTES that tell this start of the machine from all others. `file_bytes`:
+        how large the files are, one after the other.
+        """
         self._folder = folder
         self._now_ms = now_ms
+        self._boot_id = boot_id
         self._file_bytes = file_bytes
         self.gate = threading.Lock()
         """Held where a name comes or goes, here and by whoever keeps others beside these; so who holds it sees all of
@@ -104,7 +130,11 @@ class Ring:
         self._trouble = ""
         """Why nothing more is written to it; empty: it is."""
         files = [_Used(file) for file in folder.files()]
-        found = living([used.file for used in files])
+        self._changes = decode_changes(files[0].file.table()) | 1 if files else 0
+        """Odd while a name comes or goes."""
+        if files:
+            files[0].file.note(CHANGES_AT, encode_changes(self._changes))
+        found = living([used.file for used in files], boot_id=boot_id)
         self._generation = found.generation
         self._records: dict[str, _Placed] = {}
         self._names = Names()
@@ -113,13 +143,17 @@ class Ring:
             files[place].blocks.reserve(one.block, count)
             self._records[key] = _Placed(files[place], one.block, count, one.head)
             self._names.add(key)
+            if one.state is State.DAMAGED:
+                name = files[place].file.name
+                log.error("an object's record is damaged", key=key, file=name, remedy="see that its disk works")
         for place, one in found.torn:
-            log.info("a record is not whole", file=files[place].file.name, block=one.block, key=one.head.key)
-        for place, one in found.over:
-            _mark(files[place].file, one.block, one.head.generation)
-        for used in files:
-            used.file.sync()
+            log.warning(
+                "a record is not whole: its write never returned, or it is damaged",
+                key=one.head.key,
+                file=files[place].file.name,
+            )
         self._files = files
+        self._write_tables(found)
 
     def __len__(self) -> int:
         return len(self._records)
@@ -143,7 +177,7 @@ class Ring:
     def create(self, key: str, parts: Sequence[Buffer]) -> bool:
         """Within `entering`. False: there is no room for it. Raises UnknownOutcome."""
         size_bytes = sum(memoryview(part).nbytes for part in parts)
-        if head_bytes(key) + size_bytes > RECORD_BYTES_MAX:
+        if len(key) > KEY_BYTES_MAX or head_bytes(key) + size_bytes > RECORD_BYTES_MAX:
             return False
         count = blocks_of(key, size_bytes)
         taken = self._take(count) or self._take_of_more(count)
@@ -159,9 +193,10 @@ class Ring:
         except OSError as error:
             self._failed(used, block, generation, error)
             raise UnknownOutcome(f"create {key}: {error.strerror}") from error
-        with self.gate:
+        with self.changing():
             self._records[key] = _Placed(used, block, count, head)
             self._names.add(key)
+            self._note(used, copy_at(block), encode_copy(head, ring_id=used.file.ring_id))
         return True
 
     def read(self, key: str, *, start: int, length: int | None) -> bytes | None:
@@ -192,29 +227,35 @@ class Ring:
             placed = self._records.get(key)
             if placed is None:
                 return False
-            try:
-                if not placed.file.file.has_copy:  # else it is here again after the next start
-                    _mark(placed.file.file, placed.block, placed.head.generation)
-            except OSError as error:
-                raise StoreUnavailable(f"delete {key}: {error.strerror}") from error
-            with self.gate:
+            with self.changing():
+                try:
+                    if not placed.file.file.has_copy:  # else it is here again after the next start
+                        _mark(placed.file.file, placed.block, placed.head.generation)
+                except OSError as error:
+                    raise StoreUnavailable(f"delete {key}: {error.strerror}") from error
                 del self._records[key]
                 self._names.discard(key)
                 placed.file.blocks.give(placed.block, placed.blocks)
             return True
 
-    def look(self) -> None:
-        """What there is is known."""
-
     def names(self) -> list[str]:
         """All keys of now, in no order."""
         return list(self._records)
 
-    def below(self, folder: str) -> set[str]:
-        """What is in the folder, the names of folders with their slash. Whoever wants it of one moment with others
-        holds the gate.
-        """
-        return self._names.below(folder)
+    @contextmanager
+    def changing(self) -> Iterator[None]:
+        """While a name comes or goes, here or beside."""
+        with self.gate:
+            self._changed()
+            try:
+                yield
+            finally:
+                self._changed()
+
+    def together(self, folder: str, others: Callable[[], T]) -> tuple[T, set[str]]:
+        """What `others` tells and what is here in the folder, of one moment; the names of folders with their slash."""
+        with self.gate:
+            return others(), self._names.below(folder)
 
     def close(self) -> None:
         """Nobody uses it any more. Files of a ring that has nothing go."""
@@ -224,6 +265,10 @@ class Ring:
                 used.file.remove()
             if goes:
                 self._folder.remove()
+            for used in () if goes or self._trouble else self._files:
+                used.file.sync_table()
+                used.file.note(LIFE_AT, encode_life(Life(self._boot_id, is_over=True)))
+                used.file.sync_table()
         for used in self._files:
             used.file.close()
 
@@ -254,11 +299,42 @@ class Ring:
                 log.warning("no file for small objects: each gets its own", why=error.strerror or str(error))
                 self._file_bytes = self._file_bytes[: len(self._files)]
                 return None
-            with self.gate:
+            made.file.note(LIFE_AT, encode_life(Life(self._boot_id, is_over=False)))
+            with self.changing():
                 self._files.append(made)
         finally:
             self._grows.release()
         return self._take(count)
+
+    def _write_tables(self, found: Living) -> None:
+        """They say what was found, and who looks may go by them. Raises OSError."""
+        for placed in self._records.values():
+            placed.file.file.note(copy_at(placed.block), encode_copy(placed.head, ring_id=placed.file.file.ring_id))
+        for place, one in [*found.over, *found.torn]:
+            _mark(self._files[place].file, one.block, one.head.generation)
+        for used in self._files:
+            for one in in_table(used.file, used.file.table()):
+                placed_here = self._records.get(one.head.key)
+                if placed_here is None or placed_here.head != one.head:
+                    _mark(used.file, one.block, one.head.generation)
+            used.file.note(LIFE_AT, encode_life(Life(self._boot_id, is_over=False)))
+            used.file.sync_table()
+            used.file.sync()
+        if self._files:
+            self._changed()
+
+    def _changed(self) -> None:
+        self._changes += 1
+        if self._files:
+            self._note(self._files[0], CHANGES_AT, encode_changes(self._changes))
+
+    def _note(self, used: _Used, at: int, said: bytes) -> None:
+        """Where the disk does not take it, who looks may see what was."""
+        try:
+            used.file.note(at, said)
+        except OSError as error:
+            self._trouble = error.strerror or str(error)
+            log.error("a table of small objects fails: each gets a file", why=self._trouble, remedy="look at the disk")
 
     def _failed(self, used: _Used, block: int, generation: int, error: OSError) -> None:
         """Its blocks are nobody's from now on, and the next objects have files of their own."""
@@ -273,4 +349,4 @@ def _meta(head: Head) -> ObjectMeta:
 
 
 def _mark(file: File, block: int, generation: int) -> None:
-    file.mark(block * MARK_BYTES, encode_mark(block, generation, ring_id=file.ring_id))
+    file.note(mark_at(block), encode_mark(block, generation, ring_id=file.ring_id))

@@ -9,8 +9,10 @@ from bmq.runtime.ring.format import (
     MAGIC,
     Head,
     blocks_of,
+    copies,
     decode_head,
     decode_mark,
+    has_all,
     head_bytes,
     newest_mark,
 )
@@ -33,8 +35,8 @@ class Readable(Protocol):
     def read(self, at: int, size_bytes: int) -> bytes:
         """Fewer where the file ends. Raises OSError."""
 
-    def marks(self) -> bytes:
-        """Those of all blocks, as far as there are any. Raises OSError."""
+    def table(self) -> bytes:
+        """What is said of all blocks. Raises OSError."""
 
 
 class State(enum.Enum):
@@ -45,6 +47,8 @@ class State(enum.Enum):
     """It was marked so."""
     TORN = enum.auto()
     """Its bytes are not what its head says: its write never returned, or its blocks have been written anew."""
+    DAMAGED = enum.auto()
+    """The table says that its write returned, and that it is not dead, but its bytes are not what its head says."""
 
 
 class Found(NamedTuple):
@@ -55,7 +59,7 @@ class Found(NamedTuple):
     state: State
 
 
-def scan(file: Readable, marks: bytes) -> Iterator[Found]:
+def scan(file: Readable, table: bytes) -> Iterator[Found]:
     """All records, upwards; those of one block may lie within another's. Raises OSError."""
     block = 1
     while block < file.blocks:
@@ -68,20 +72,41 @@ def scan(file: Readable, marks: bytes) -> Iterator[Found]:
             if bytes(data[at : at + len(MAGIC)]) != MAGIC:
                 block += 1
                 continue
-            found = _found(file, block, data[at : at + BLOCK_BYTES], marks)
+            found = _found(file, block, data[at : at + BLOCK_BYTES], table)
             if found is not None:
                 yield found
             block += 1
 
 
-def _found(file: Readable, block: int, data: memoryview, marks: bytes) -> Found | None:
+def _found(file: Readable, block: int, data: memoryview, table: bytes) -> Found | None:
     head = decode_head(data, ring_id=file.ring_id)
     if head is None or block + blocks_of(head.key, head.size_bytes) > file.blocks:
         return None
-    if decode_mark(marks, block, ring_id=file.ring_id) >= head.generation:
+    if decode_mark(table, block, ring_id=file.ring_id) >= head.generation:
         return Found(block, head, State.DEAD)
     whole = file.read(block * BLOCK_BYTES + head_bytes(head.key), head.size_bytes)
     return Found(block, head, State.LIVING if head.is_of(whole) else State.TORN)
+
+
+def with_damaged(records: Iterable[Found], file: Readable, table: bytes) -> list[Found]:
+    """The same, and those whose heads the table alone has."""
+    found = {one.block: one for one in records}
+    for block, head in copies(table, ring_id=file.ring_id):
+        if decode_mark(table, block, ring_id=file.ring_id) >= head.generation:
+            continue
+        one = found.get(block)
+        if one is None or one.head.generation < head.generation or (one.head == head and one.state is State.TORN):
+            found[block] = Found(block, head, State.DAMAGED)
+    return list(found.values())
+
+
+def in_table(file: Readable, table: bytes) -> list[Found]:
+    """What the table says is living, while somebody keeps it."""
+    return [
+        Found(block, head, State.LIVING)
+        for block, head in copies(table, ring_id=file.ring_id)
+        if decode_mark(table, block, ring_id=file.ring_id) < head.generation
+    ]
 
 
 def apart(records: Sequence[Found]) -> list[Found]:
@@ -100,8 +125,8 @@ def apart(records: Sequence[Found]) -> list[Found]:
 
 class Living(NamedTuple):
     """What a ring has, by key: the file's place among those that were looked at, and the record. `over`: living records
-    of keys that have younger ones. `torn`: those whose write never returned, or whose bytes are damaged. `generation`:
-    the highest that a record has or a mark names.
+    of keys that have younger ones. `torn`: those whose write never returned, or, where a power cut may have come, whose
+    bytes are damaged. `generation`: the highest that a record has or a mark names.
     """
 
     records: dict[str, tuple[int, Found]]
@@ -110,21 +135,23 @@ class Living(NamedTuple):
     generation: int
 
 
-def living(files: Iterable[Readable]) -> Living:
-    """By keys. Of records with one key the youngest counts, also where that is dead: what it followed came to nothing,
-    or was deleted before. Raises OSError.
+def living(files: Iterable[Readable], *, boot_id: bytes) -> Living:
+    """By keys; also damaged ones, where the power was not cut since the table was written: `boot_id` is that of the
+    machine's start. Of records with one key the youngest counts, also where that is dead: what it followed came to
+    nothing, or was deleted before. Raises OSError.
     """
     newest: dict[str, tuple[int, Found]] = {}
     over: list[tuple[int, Found]] = []
     torn: list[tuple[int, Found]] = []
     generation = 0
     for place, file in enumerate(files):
-        marks = file.marks()
-        records = list(scan(file, marks))
-        generation = max(generation, newest_mark(marks, ring_id=file.ring_id))
+        table = file.table()
+        is_exact = has_all(table, boot_id=boot_id)
+        records = with_damaged(scan(file, table), file, table)
+        generation = max(generation, newest_mark(table, ring_id=file.ring_id))
         generation = max([generation, *(found.head.generation for found in records)])
         for found in apart(records):
-            if found.state is State.TORN:
+            if found.state is State.TORN or (found.state is State.DAMAGED and not is_exact):
                 torn.append((place, found))
                 continue
             one, other = (place, found), newest.get(found.head.key)
@@ -132,6 +159,22 @@ def living(files: Iterable[Readable]) -> Living:
                 newest[found.head.key] = one
             else:
                 other = one
-            if other is not None and other[1].state is State.LIVING:
+            if other is not None and other[1].state is not State.DEAD:
                 over.append(other)
-    return Living({key: one for key, one in newest.items() if one[1].state is State.LIVING}, over, torn, generation)
+    return Living({key: one for key, one in newest.items() if one[1].state is not State.DEAD}, over, torn, generation)
+
+
+def raw(file: Readable, found: Found) -> bytes:
+    """The object's bytes, as they are. Raises OSError."""
+    return file.read(found.block * BLOCK_BYTES + head_bytes(found.head.key), found.head.size_bytes)
+
+
+def whole(file: Readable, found: Found) -> bytes | None:
+    """The object's bytes, while others may write to the file; None: another record is there by now, or they are
+    damaged. Raises OSError.
+    """
+    at = found.block * BLOCK_BYTES
+    before = decode_head(file.read(at, BLOCK_BYTES), ring_id=file.ring_id)
+    data = raw(file, found)
+    after = decode_head(file.read(at, BLOCK_BYTES), ring_id=file.ring_id)
+    return data if before == after == found.head and found.head.is_of(data) else None

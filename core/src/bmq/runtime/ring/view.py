@@ -1,38 +1,54 @@
-"""What a ring has, for who only looks while another process may be writing to it: a listing reads its files anew.
+"""What a ring has, for who only looks while another process may be writing to it.
 
-And for who does without it from now on.
+While one does, its tables say what there is, and a number in them whether that changed meanwhile. While none does, the
+files are read, as a process that starts does.
 """
 
 import errno
-import fcntl
-import os
 import threading
+import time
 from collections.abc import Callable, Sequence
-from contextlib import suppress
 from pathlib import Path
+from typing import Final, NamedTuple, TypeVar
 
-from bmq.errors import Conflict, StoreUnavailable
+from bmq.errors import StoreUnavailable
 from bmq.ports import ObjectMeta
-from bmq.runtime.file_io import open_folder, sync_file_system
-from bmq.runtime.ring.files import FOLDER_NAME, DiskFile, DiskFolder
-from bmq.runtime.ring.format import BLOCK_BYTES, Head, UnreadableRing, decode_head, head_bytes
+from bmq.runtime.ring.files import DiskFile, DiskFolder, closed_at_last
+from bmq.runtime.ring.format import UnreadableRing, decode_changes, has_all
 from bmq.runtime.ring.names import Names
-from bmq.runtime.ring.scan import Found, living
+from bmq.runtime.ring.scan import Found, apart, in_table, living, whole
+
+LOOKS_MAX: Final = 2_000
+LOOK_AGAIN_S: Final = 0.005
+T = TypeVar("T")
+
+
+class _State(NamedTuple):
+    """What tells whether a ring is as it was: its files, whether a process keeps them, and how often names changed."""
+
+    files: tuple[bytes, ...]
+    is_kept: bool
+    has_all: bool
+    changes: int
+
+    @property
+    def is_changing(self) -> bool:
+        """Whether its tables say nothing for now: a name is just coming or going, or a process starts."""
+        return self.is_kept and (bool(self.changes % 2) or not self.has_all)
 
 
 class RingView:
     """See `ring.Ring`, of which it has what reads."""
 
-    def __init__(self, root: Path) -> None:
+    def __init__(self, root: Path, *, boot_id: bytes) -> None:
         self._root = root
-        self.gate = threading.Lock()
+        self._boot_id = boot_id
         self._looks = threading.Lock()
-        self._records: dict[str, tuple[Path, Found]] = {}
+        self._state: _State | None = None
+        """What it knows is of this one."""
+        self._records: dict[str, tuple[bytes, Found]] = {}
+        """With the id of the file that each is in."""
         self._names = Names()
-
-    def below(self, folder: str) -> set[str]:
-        """What was in the folder when was last looked, the names of folders with their slash."""
-        return self._names.below(folder)
 
     def meta(self, key: str) -> ObjectMeta | None:
         """None: it is not here, as far as was last looked."""
@@ -43,94 +59,65 @@ class RingView:
 
     def read(self, key: str, *, start: int, length: int | None) -> bytes | None:
         """None: it is not where it was when was last looked. Raises StoreUnavailable."""
+        if (known := self._records.get(key)) is None:
+            return None
+        ring_id, found = known
         try:
-            data = self._read(key)
+            with closed_at_last(self._files()) as files:
+                file = next((one for one in files if one.ring_id == ring_id), None)
+                data = None if file is None else whole(file, found)
         except OSError as error:
             raise StoreUnavailable(f"get {key}: {error.strerror}") from error
         return None if data is None else data[start : None if length is None else start + length]
 
     def look(self) -> None:
-        """Reads what there is now. Raises OSError."""
+        """Looks at what there is now. Raises OSError."""
+        self.together("", lambda: None)
+
+    def together(self, folder: str, others: Callable[[], T]) -> tuple[T, set[str]]:
+        """What `others` tells and what is in the ring's folder, of one moment, the names of folders with their slash.
+        Raises OSError, also where names change too often to see one.
+        """
         with self._looks:
-            files = self._files()
-            try:
-                found = living(files)
-                names = Names()
-                for key in found.records:
-                    names.add(key)
-                self._names = names
-                self._records = {key: (files[place].path, one) for key, (place, one) in found.records.items()}
-            finally:
-                _close(files)
+            for _ in range(LOOKS_MAX):
+                with closed_at_last(self._files()) as files:
+                    state = self._state_of(files)
+                    if not state.is_changing:
+                        found = None if state == self._state else self._found(files, state)
+                        told = others()
+                        if self._state_now() == state:
+                            if found is not None:
+                                self._know(found, state)
+                            return told, self._names.below(folder)
+                time.sleep(LOOK_AGAIN_S)
+        raise OSError(errno.EBUSY, "names of its ring change all the time: try again")
 
-    def _read(self, key: str) -> bytes | None:
-        if (known := self._records.get(key)) is None:
-            return None
-        path, found = known
-        files = self._files()
-        try:
-            file = next((one for one in files if one.path == path), None)
-            return None if file is None else _whole(file, found.block, found.head)
-        finally:
-            _close(files)
+    def _found(self, files: Sequence[DiskFile], state: _State) -> dict[str, tuple[bytes, Found]]:
+        if not state.is_kept:
+            records = living(files, boot_id=self._boot_id).records
+            return {key: (files[place].ring_id, one) for key, (place, one) in records.items()}
+        tables = [(file, file.table()) for file in files]
+        return {one.head.key: (file.ring_id, one) for file, table in tables for one in apart(in_table(file, table))}
 
-    def _files(self) -> list[DiskFile]:
+    def _know(self, found: dict[str, tuple[bytes, Found]], state: _State) -> None:
+        names = Names()
+        for key in found:
+            names.add(key)
+        self._names, self._records, self._state = names, found, state
+
+    def _state_now(self) -> _State:
+        with closed_at_last(self._files()) as files:
+            return self._state_of(files)
+
+    def _files(self) -> Sequence[DiskFile]:
         try:
-            return _opened(self._root)
+            return DiskFolder(self._root, nonce=bytes, writes=False).files()
         except UnreadableRing as error:
             raise OSError(errno.EIO, str(error)) from error
 
-
-def has_copy(root: Path) -> bool:
-    """Whether somebody made a copy by links of one of its files. Raises OSError, UnreadableRing."""
-    files = _opened(root)
-    try:
-        return any(file.has_copy for file in files)
-    finally:
-        _close(files)
-
-
-def unpack(root: Path, create: Callable[[str, Sequence[bytes]], None]) -> None:
-    """Each object gets a file by `create`, and the ring goes. Where several do so, one does it. Raises OSError and
-    UnreadableRing, and what `create` does, but for Conflict.
-    """
-    folder = root / FOLDER_NAME
-    try:
-        lock = open_folder(str(folder))
-    except FileNotFoundError:
-        return
-    try:
-        fcntl.flock(lock, fcntl.LOCK_EX)
-        files = _opened(root)
-        try:
-            for key, (place, found) in sorted(living(files).records.items()):
-                data = _whole(files[place], found.block, found.head)
-                assert data is not None, key  # nobody writes to it
-                with suppress(Conflict):
-                    create(key, [data])
-            sync_file_system(str(root))  # they were durable, whoever opens it now
-            for file in files:
-                file.remove()
-            DiskFolder(root, nonce=bytes, writes=False).remove()
-        finally:
-            _close(files)
-    finally:
-        os.close(lock)
-
-
-def _opened(root: Path) -> list[DiskFile]:
-    return list(DiskFolder(root, nonce=bytes, writes=False).files())
-
-
-def _close(files: Sequence[DiskFile]) -> None:
-    for file in files:
-        file.close()
-
-
-def _whole(file: DiskFile, block: int, head: Head) -> bytes | None:
-    """The record's bytes; None: another one is there by now."""
-    at = block * BLOCK_BYTES
-    before = decode_head(file.read(at, BLOCK_BYTES), ring_id=file.ring_id)
-    data = file.read(at + head_bytes(head.key), head.size_bytes)
-    after = decode_head(file.read(at, BLOCK_BYTES), ring_id=file.ring_id)
-    return data if before == after == head and head.is_of(data) else None
+    def _state_of(self, files: Sequence[DiskFile]) -> _State:
+        if not files:
+            return _State((), is_kept=False, has_all=True, changes=0)
+        is_kept, about = files[0].is_kept, files[0].about()
+        all_there = has_all(about, boot_id=self._boot_id)
+        return _State(tuple(file.ring_id for file in files), is_kept, all_there, decode_changes(about))
