@@ -1,7 +1,8 @@
 """How records lie in a ring's file, and what its table says of them (docs/formats/ring.md). Pure."""
 
 import struct
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
+from types import MappingProxyType
 from typing import Final, NamedTuple
 
 from crc32c import crc32c
@@ -125,12 +126,16 @@ def encode_copy(head: Head, *, ring_id: bytes) -> bytes:
     return encode_head(head, ring_id=ring_id).ljust(_COPY_BYTES, b"\0")
 
 
-def copies(table: Buffer, *, ring_id: bytes) -> Iterator[tuple[int, Head]]:
-    """The heads that the table has, with their blocks."""
-    view = memoryview(table)
-    for block in range(1, len(view) // ENTRY_BYTES):
+def copies(
+    table: Buffer, *, ring_id: bytes, known: Mapping[int, bytes] = MappingProxyType({})
+) -> Iterator[tuple[int, Head]]:
+    """The heads that the table has, with their blocks, but for those that are as known."""
+    data = bytes(table)
+    for block in range(1, len(data) // ENTRY_BYTES):
         at = copy_at(block)
-        if view[at] == MAGIC[0] and (head := decode_head(view[at : at + _COPY_BYTES], ring_id=ring_id)) is not None:
+        if data[at] != MAGIC[0] or (block in known and data[at : at + _COPY_BYTES] == known[block]):
+            continue
+        if (head := decode_head(data[at : at + _COPY_BYTES], ring_id=ring_id)) is not None:
             yield block, head
 
 
@@ -151,7 +156,7 @@ def decode_mark(table: Buffer, block: int, *, ring_id: bytes) -> int:
         return 0
     generation, crc = _MARK.unpack_from(table, at)
     assert isinstance(generation, int)
-    return generation if crc == _mark_crc(block, generation, ring_id) else 0
+    return generation if generation and crc == _mark_crc(block, generation, ring_id) else 0
 
 
 def newest_mark(table: Buffer, *, ring_id: bytes) -> int:

@@ -24,6 +24,7 @@ from bmq.runtime.ring.format import (
     Head,
     Life,
     blocks_of,
+    copies,
     copy_at,
     decode_changes,
     encode_changes,
@@ -35,7 +36,7 @@ from bmq.runtime.ring.format import (
     mark_at,
 )
 from bmq.runtime.ring.names import Names
-from bmq.runtime.ring.scan import Living, Readable, State, in_table, living
+from bmq.runtime.ring.scan import Living, Readable, State, living
 
 FILE_BYTES: Final = (16 << 20, 16 << 20, 32 << 20, 64 << 20, 128 << 20)
 """How large the files are, one after the other as they are needed: 256 MiB, four rolls' worth of WAL objects."""
@@ -308,15 +309,18 @@ class Ring:
 
     def _write_tables(self, found: Living) -> None:
         """They say what was found, and who looks may go by them. Raises OSError."""
-        for placed in self._records.values():
-            placed.file.file.note(copy_at(placed.block), encode_copy(placed.head, ring_id=placed.file.file.ring_id))
         for place, one in [*found.over, *found.torn]:
             _mark(self._files[place].file, one.block, one.head.generation)
         for used in self._files:
-            for one in in_table(used.file, used.file.table()):
-                placed_here = self._records.get(one.head.key)
-                if placed_here is None or placed_here.head != one.head:
-                    _mark(used.file, one.block, one.head.generation)
+            here = [placed for placed in self._records.values() if placed.file is used]
+            heads = {placed.block: encode_copy(placed.head, ring_id=used.file.ring_id) for placed in here}
+            table = used.file.table()
+            for block, head in copies(table, ring_id=used.file.ring_id, known=heads):
+                if block not in heads:
+                    _mark(used.file, block, head.generation)
+            for block, said in heads.items():
+                if table[copy_at(block) : copy_at(block) + len(said)] != said:
+                    used.file.note(copy_at(block), said)
             used.file.note(LIFE_AT, encode_life(Life(self._boot_id, is_over=False)))
             used.file.sync_table()
             used.file.sync()

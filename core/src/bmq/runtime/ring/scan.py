@@ -12,6 +12,7 @@ from bmq.runtime.ring.format import (
     copies,
     decode_head,
     decode_mark,
+    encode_copy,
     has_all,
     head_bytes,
     newest_mark,
@@ -91,7 +92,10 @@ def _found(file: Readable, block: int, data: memoryview, table: bytes) -> Found 
 def with_damaged(records: Iterable[Found], file: Readable, table: bytes) -> list[Found]:
     """The same, and those whose heads the table alone has."""
     found = {one.block: one for one in records}
-    for block, head in copies(table, ring_id=file.ring_id):
+    living = {
+        one.block: encode_copy(one.head, ring_id=file.ring_id) for one in found.values() if one.state is State.LIVING
+    }
+    for block, head in copies(table, ring_id=file.ring_id, known=living):
         if decode_mark(table, block, ring_id=file.ring_id) >= head.generation:
             continue
         one = found.get(block)
