@@ -40,7 +40,7 @@ class BySchemaId(Generic[T]):
         unknown.has(version or 0)
 
     def __call__(self, number: int) -> T:
-        """Raises Unfit, RegistryUnavailable."""
+        """Raises Unfit, RegistryUnavailable, and what `learn` raises where no record is to blame."""
         found = self._known.get(number)
         if found is None:
             if why := self._unknown.why_not(number):
