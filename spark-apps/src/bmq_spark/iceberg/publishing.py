@@ -18,7 +18,6 @@ from pyspark.sql import SparkSession
 
 from bmq_spark.batches.places import Places, each, place
 from bmq_spark.errors import BmqError, JobStopped
-from bmq_spark.iceberg.away import is_away
 from bmq_spark.iceberg.clocks import too_old
 from bmq_spark.iceberg.notes import Notes
 from bmq_spark.iceberg.tables import CAME_TWICE, IcebergTable, Staged, unreachable
@@ -81,6 +80,17 @@ def commit(
     )
 
 
+def was_overtaken(error: Exception) -> bool:
+    """Whether others committed to the table meanwhile: nothing was, and it is to be written again."""
+    return any(name in str(error) for name in _FAILED)
+
+
+def was_lost(error: Exception, table: IcebergTable) -> bool:
+    """Whether the catalog's answer did not come: what was written may be in the table, or come later."""
+    said = str(error)
+    return any(name in said for name in _UNKNOWN) or (table.may_come(error) and _BY_A_TASK not in said)
+
+
 def moved(table: IcebergTable) -> JobStopped:
     """Somebody else has added to the table what a batch was to add, or something else of the topics."""
     return JobStopped(
@@ -110,12 +120,12 @@ def _staged(
         if CAME_TWICE in said:
             _forget(table, mark)
             return None
-        if any(name in said for name in _UNKNOWN) or (is_away(error) and _BY_A_TASK not in said):
+        if was_lost(error, table):
             # If it is staged later, nobody makes it the newest.
             if (staged := table.staged(mark)) is not None:
                 return staged
             raise _AnswerLost(said) from error
-        if not any(name in said for name in _FAILED):
+        if not was_overtaken(error):
             raise
         return None
     staged = table.staged(mark)
