@@ -34,6 +34,8 @@ go. Other answers that pass it waits for by itself."""
 _STATES: Final = re.compile(r"08[0-9A-Z]{3}|57P0[1-3]|53300")
 """SQL's states of the same: connections that are none any more, a server that ends, has crashed or is starting, and one
 that has no connection left. A server may say its words in another language."""
+_UNKNOWN: Final = ("CommitStateUnknownException", "RESTException: Error occurred while processing")
+"""What Iceberg says where a connection was lost: it leaves the files then, for the commit may have come through."""
 _CAUSES_MAX: Final = 20
 _MISSING: Final = ("NoSuchTableException", "NoSuchNamespaceException", "TABLE_OR_VIEW_NOT_FOUND", "SCHEMA_NOT_FOUND")
 """What Iceberg and Spark make of any 404 of a REST catalog, whoever gave it."""
@@ -47,6 +49,11 @@ def is_away(error: Exception) -> bool:
         return False
     said = str(error)
     return any(word in said for word in _WORDS) or any(map(_STATES.fullmatch, _states(error)))
+
+
+def is_unknown(error: Exception) -> bool:
+    """Whether what was asked for may have been done, or may come to be: the answer was lost."""
+    return any(word in str(error) for word in _UNKNOWN)
 
 
 def is_missing(error: Exception) -> bool:

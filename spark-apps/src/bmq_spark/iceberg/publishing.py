@@ -18,6 +18,7 @@ from pyspark.sql import SparkSession
 
 from bmq_spark.batches.places import Places, each, place
 from bmq_spark.errors import BmqError, JobStopped
+from bmq_spark.iceberg.away import is_unknown
 from bmq_spark.iceberg.clocks import too_old
 from bmq_spark.iceberg.notes import Notes
 from bmq_spark.iceberg.tables import CAME_TWICE, IcebergTable, Staged, unreachable
@@ -29,8 +30,6 @@ STEPS: Final = 5
 LOST_ANSWERS: Final = 2
 """So often the answer to what stages a batch may be lost: each time all of it is written."""
 _FAILED: Final = ("ValidationException", "CommitFailedException")
-_UNKNOWN: Final = ("CommitStateUnknownException", "RESTException: Error occurred while processing")
-"""What Iceberg says where a connection was lost: it leaves the files then, for the commit may have come through."""
 _BY_A_TASK: Final = "Job aborted due to stage failure"
 """What Spark says where a task failed, which asks others than the catalog."""
 _WAP_ID: Final = "spark.wap.id"
@@ -87,8 +86,7 @@ def was_overtaken(error: Exception) -> bool:
 
 def was_lost(error: Exception, table: IcebergTable) -> bool:
     """Whether the catalog's answer did not come: what was written may be in the table, or come later."""
-    said = str(error)
-    return any(name in said for name in _UNKNOWN) or (table.may_come(error) and _BY_A_TASK not in said)
+    return is_unknown(error) or (table.may_come(error) and _BY_A_TASK not in str(error))
 
 
 def moved(table: IcebergTable) -> JobStopped:

@@ -13,7 +13,7 @@ from pyspark.sql.types import DataType, StructField, StructType
 from bmq_spark.batches.explaining import cause
 from bmq_spark.batches.places import Places, merged, to_json
 from bmq_spark.errors import ConfigurationError, JobStopped, TableBroken
-from bmq_spark.iceberg.away import ANSWERS, is_away, is_missing, is_rest, require_catalog
+from bmq_spark.iceberg.away import ANSWERS, is_away, is_missing, is_rest, is_unknown, require_catalog
 from bmq_spark.iceberg.catalogs import TableName, refusal
 from bmq_spark.iceberg.clocks import too_old
 from bmq_spark.iceberg.evolution import changes, columns, ddl
@@ -154,12 +154,16 @@ class IcebergTable:
             made = _PROPERTIES | {MADE_BY: upsert_key, "write.target-file-size-bytes": str(target_file_size_bytes)}
             made |= {BESIDE: beside, BESIDE_OF: of} if beside else {}
             listed = ", ".join(f"'{key}' = '{value}'" for key, value in made.items())
-            try:
+
+            def make() -> None:
                 spark.sql(f"CREATE NAMESPACE IF NOT EXISTS {name.namespace_sql}")
                 spark.sql(
                     f"CREATE TABLE IF NOT EXISTS {name.sql} ({ddl(schema)}) USING iceberg "
                     f"{PARTITIONINGS[partition_by]} TBLPROPERTIES ({listed})"
                 )
+
+            try:  # again where the answer was lost: what is there by then stays
+                PATIENCE.ask(make, lambda error: is_away(error) or is_unknown(error))
             except ANSWERS as error:
                 raise unreachable(name, error) from error
             found = cls(spark, name)
