@@ -37,10 +37,13 @@ def before(proxy: CuttingProxy, spark: SparkSession) -> Opened:
 
 
 class PageFront(Front):
-    """Knows everybody, and answers the next `times` requests that have `what` by a page for people."""
+    """Knows everybody, and answers the next `times` requests that have `what` by a page for people; what `arrives` the
+    catalog has done by then.
+    """
 
     times = 0
     what = b""
+    arrives = False
 
     def _knows(self, kind: str, token: str) -> bool:
         return True
@@ -49,6 +52,8 @@ class PageFront(Front):
         if self.times == 0 or self.what not in body:
             return super()._forward(asked, body)
         self.times -= 1
+        if self.arrives:
+            super()._forward(asked, body)
         return 200, b"<html>a gateway's</html>"
 
 
@@ -128,6 +133,20 @@ def test_a_batch_whose_commit_a_gateway_answers_by_a_page_comes_once(
     sink.add(batch(spark, 0, [Record(offset=0, value=b"v")]))
     assert (pages.times, offsets(spark, name)) == (0, [0])
     pages.what = b""
+
+
+@pytest.mark.parametrize("arrives", [False, True])
+def test_a_table_whose_making_a_gateway_answers_by_a_page_is_made_once(
+    spark: SparkSession, pages: PageFront, arrives: bool
+) -> None:
+    catalog = opened_in(spark, Catalog(name="paged", kind="rest", warehouse=None, uri=pages.uri), {})
+    name = catalog.table(f"making_{arrives}")
+    pages.what, pages.arrives, pages.times = b'"stage-create"', arrives, 1
+    sink = IcebergSink(spark, name, typing(), settings())
+    assert pages.times == 0
+    pages.what, pages.arrives = b"", False
+    sink.add(batch(spark, 0, [Record(offset=0, value=b"v")]))
+    assert offsets(spark, name) == [0]
 
 
 def offsets(spark: SparkSession, name: TableName) -> list[int]:

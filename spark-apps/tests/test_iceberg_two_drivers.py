@@ -2,13 +2,16 @@ import os
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
+import pytest
 from iceberg_batches import Record, batch, settings, typing
-from iceberg_catalogs import opened_in
+from iceberg_catalogs import Opened, opened_in
 from pyspark.sql import SparkSession
 from tests.waiting import until
 
-from bmq_spark.iceberg.catalogs import Catalog
+from bmq_spark.errors import JobStopped
+from bmq_spark.iceberg.catalogs import Catalog, TableName
 from bmq_spark.jobs.iceberg_sink import IcebergSink
 
 WAIT_S = 120
@@ -52,3 +55,47 @@ def test_a_driver_in_another_process_that_slept_before_its_commit_doubles_nothin
     rows = opened.load(name).scan().to_arrow().sort_by("offset").to_pylist()
     assert [(row["offset"], row["value"]) for row in rows] == [(offset, "of the first driver") for offset in range(4)]
     assert sink.places() == {"orders": {0: 4}}
+
+
+def test_two_drivers_that_began_before_the_first_dead_letter_do_not_double_it(
+    spark: SparkSession, sql: Opened, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The table of dead letters is made by one of them while the other has counted the same ones."""
+    name = sql.table("both_early")
+    records = [Record(offset=0, value=b"v"), Record(offset=1, value=b"\xff"), Record(offset=2, value=b"v")]
+    first, second = (IcebergSink(spark, name, typing(), settings()) for _ in range(2))
+    counted = second._unfit
+
+    def unfit(*given: Any) -> int:
+        found = counted(*given)
+        first.add(batch(spark, 0, records))
+        return found
+
+    monkeypatch.setattr(second, "_unfit", unfit)
+    with pytest.raises(JobStopped, match=r"both_early_dead_letters: .*does another job write to it"):
+        second.add(batch(spark, 0, records))
+    assert _offsets(spark, name) == [0, 2]
+    assert _offsets(spark, name.dead_letters) == [1]
+
+
+def test_a_run_that_did_not_see_its_dead_letters_does_not_add_them_again(spark: SparkSession, sql: Opened) -> None:
+    """A run was killed between its two commits, and something before the catalog told the next one of no such table."""
+    name = sql.table("unseen_letters")
+    killed, blind = (IcebergSink(spark, name, typing(), settings()) for _ in range(2))
+    records = [Record(offset=0, value=b"v"), Record(offset=1, value=b"\xff")]
+
+    def dies(*_: Any) -> None:
+        raise KeyboardInterrupt
+
+    killed._write = dies  # type: ignore[method-assign,assignment]
+    with pytest.raises(KeyboardInterrupt):
+        killed.add(batch(spark, 0, records))
+    with pytest.raises(JobStopped, match="does another job write to it"):
+        blind.add(batch(spark, 0, records))
+    assert (_offsets(spark, name), _offsets(spark, name.dead_letters)) == ([], [1])
+    IcebergSink(spark, name, typing(), settings()).add(batch(spark, 0, records))
+    assert (_offsets(spark, name), _offsets(spark, name.dead_letters)) == ([0], [1])
+
+
+def _offsets(spark: SparkSession, name: TableName) -> list[int]:
+    return sorted(row["offset"] for row in spark.table(name.sql).select("offset").collect())

@@ -334,6 +334,8 @@ PAGES = {
     "a page": (200, b"<html>Maintenance, back soon</html>"),
     "nothing there": (404, b"default backend - 404"),
     "no route": (404, b'{"message":"no Route matched with those values"}'),
+    "no route, with a code": (404, b'{"message":"no Route matched with those values","error_code":"404"}'),
+    "no such request": (400, b'{"message":"Bad Request","status":400}'),
     "a redirection": (302, b""),
     "cut off": (200, b'{"sch'),
     "another's JSON": (200, b'{"status":"starting"}'),
@@ -350,9 +352,11 @@ def test_a_page_of_a_gateway_is_asked_past_where_the_registry_has_answered_befor
     with pytest.raises(RegistryUnavailable, match="is this the registry's address"):
         Registry(server.url).latest("orders-value")
     assert Registry(server.url).latest("orders-value").id == number
-    server.pages = [page] * 4
-    assert Registry(server.url).schema(number).text == json.dumps(OLD)
-    assert not server.pages
+    for count in (1, 4):
+        registries._by_id.cache_clear()
+        server.pages = [page] * count
+        assert Registry(server.url).schema(number).text == json.dumps(OLD)
+        assert not server.pages
     # What it says itself is no page.
     with pytest.raises(SchemaUnknown):
         Registry(server.url).schema(number + 1)
@@ -363,6 +367,46 @@ def test_a_page_of_a_gateway_is_asked_past_where_the_registry_has_answered_befor
     with pytest.raises(RegistryUnavailable, match="It was"):
         Registry(server.url).latest("orders-value")
     assert len(server.pages) >= left - 2, "it is waited for once"
+
+
+@pytest.mark.parametrize("status", [400, 404, 422])
+def test_a_page_that_comes_by_turns_with_the_registry_s_answers_spoils_no_record(
+    server: RegistryServer, status: int
+) -> None:
+    """Of a gateway's two replicas one has not got its route yet."""
+    number = server.register("orders-value", json.dumps(OLD))
+    made = decoder("avro", registry=server.url, subject="orders-value")
+    second = server.register("orders-value", json.dumps(OLD | {"doc": "another"}))
+    known, turns = server.answer, []
+
+    def answer(path: str, authorization: str | None) -> tuple[int, Any]:
+        turns.append(path)
+        return (
+            (status, {"message": "no Route matched with those values"})
+            if len(turns) % 2
+            else known(path, authorization)
+        )
+
+    server.answer = answer  # type: ignore[method-assign]
+    records = [framed(each, OLD, {"id": 1, "gone": ""}) for each in (second, number)]
+    assert decode(made, records)[1] == [None, None]
+
+
+def test_a_schema_that_one_of_two_registries_does_not_know_yet_spoils_no_record(server: RegistryServer) -> None:
+    server.register("orders-value", json.dumps(OLD))
+    made = decoder("avro", registry=server.url, subject="orders-value")
+    seconds = [server.register("orders-value", json.dumps(OLD | {"doc": f"another {each}"})) for each in range(3)]
+    known = server.answer
+
+    def answer(path: str, authorization: str | None) -> tuple[int, Any]:
+        if path not in server.asked:
+            server.asked.append(path)
+            return 404, {"error_code": 40403, "message": "Schema not found"}
+        return known(path, authorization)
+
+    server.answer = answer  # type: ignore[method-assign]
+    records = [framed(each, OLD, {"id": 1, "gone": ""}) for each in seconds]
+    assert decode(made, records)[1] == [None] * 3
 
 
 def test_an_answer_that_comes_byte_by_byte_is_none(server: RegistryServer, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -510,7 +554,7 @@ def test_values_that_are_not_in_the_wire_format_do_not_each_ask_the_registry(ser
     good = framed(server.register("orders-value", json.dumps(OLD)), OLD, GOOD)
     task = sent(decoder("avro", registry=server.url, subject="orders-value"))
     values, reasons = decode(task(), [good, *unknown(2, 3000), *unknown(10_000_000, 1000, 7919), good])
-    assert len(asked_ids(server)) <= unknown_ids.FEW + 1
+    assert len(asked_ids(server)) <= 2 * unknown_ids.FEW + 1
     assert values[0] == values[-1] == GOOD and all(reasons[1:-1])
     assert "schema id 3001: the registry was not asked: the highest that it has given is 1" in str(reasons[3000])
     server.asked.clear()
@@ -554,7 +598,7 @@ def test_a_batch_asks_for_no_more_than_so_many_unknown_ids(
         values, reasons = decode(task(), [good, *unknown(2, 200), good, met])
         assert values[0] == values[-2] == GOOD and not reasons[-1]
         assert "the registry was not asked: there are 50 ids in this batch that it does not know" in str(reasons[200])
-    assert len(asked_ids(server)) == 50 + 2
+    assert len(asked_ids(server)) == 50 + 2 + unknown_ids.FEW
 
 
 def test_a_registry_that_does_not_tell_its_highest_id_is_asked_for_ids_near_those_it_has(
@@ -566,7 +610,7 @@ def test_a_registry_that_does_not_tell_its_highest_id_is_asked_for_ids_near_thos
     near = numbered(server, 900_000)
     made = decoder("avro", registry=server.url, subject="orders-value")
     values, reasons = decode(sent(made)(), [good, *unknown(10_000_000, 100, 7919), near, good])
-    assert len(asked_ids(server)) == 30 + 2 and all(reasons[1:-2])
+    assert len(asked_ids(server)) == 30 + 2 + unknown_ids.FEW and all(reasons[1:-2])
     assert values[0] == values[-1] == GOOD and values[-2] == {"id": 900_000, "gone": ""}
     assert "the registry was not asked: it did not know 30 others, and none above" in str(reasons[-3])
 

@@ -15,6 +15,7 @@ __all__ = [
     "Corrupt",
     "FormatTooNew",
     "JobStopped",
+    "ProtocFailed",
     "TableBroken",
 ]
 
@@ -42,3 +43,9 @@ class TableBroken(BmqError):
 
 class JobStopped(BmqError):
     """The job cannot go on without losing or repeating records; its place is kept."""
+
+
+class ProtocFailed(BmqError):
+    """protoc came to no verdict on a schema: it was killed, had no room or took too long. No record and no schema is to
+    blame, and it passes.
+    """

@@ -18,7 +18,7 @@ from pyspark.sql import SparkSession
 
 from bmq_spark.batches.places import Places, each, place
 from bmq_spark.errors import BmqError, JobStopped
-from bmq_spark.iceberg.away import is_away
+from bmq_spark.iceberg.away import is_unknown
 from bmq_spark.iceberg.clocks import too_old
 from bmq_spark.iceberg.notes import Notes
 from bmq_spark.iceberg.tables import CAME_TWICE, IcebergTable, Staged, unreachable
@@ -30,8 +30,6 @@ STEPS: Final = 5
 LOST_ANSWERS: Final = 2
 """So often the answer to what stages a batch may be lost: each time all of it is written."""
 _FAILED: Final = ("ValidationException", "CommitFailedException")
-_UNKNOWN: Final = ("CommitStateUnknownException", "RESTException: Error occurred while processing")
-"""What Iceberg says where a connection was lost: it leaves the files then, for the commit may have come through."""
 _BY_A_TASK: Final = "Job aborted due to stage failure"
 """What Spark says where a task failed, which asks others than the catalog."""
 _WAP_ID: Final = "spark.wap.id"
@@ -81,6 +79,16 @@ def commit(
     )
 
 
+def was_overtaken(error: Exception) -> bool:
+    """Whether others committed to the table meanwhile: nothing was, and it is to be written again."""
+    return any(name in str(error) for name in _FAILED)
+
+
+def was_lost(error: Exception, table: IcebergTable) -> bool:
+    """Whether the catalog's answer did not come: what was written may be in the table, or come later."""
+    return is_unknown(error) or (table.may_come(error) and _BY_A_TASK not in str(error))
+
+
 def moved(table: IcebergTable) -> JobStopped:
     """Somebody else has added to the table what a batch was to add, or something else of the topics."""
     return JobStopped(
@@ -110,12 +118,12 @@ def _staged(
         if CAME_TWICE in said:
             _forget(table, mark)
             return None
-        if any(name in said for name in _UNKNOWN) or (is_away(error) and _BY_A_TASK not in said):
+        if was_lost(error, table):
             # If it is staged later, nobody makes it the newest.
             if (staged := table.staged(mark)) is not None:
                 return staged
             raise _AnswerLost(said) from error
-        if not any(name in said for name in _FAILED):
+        if not was_overtaken(error):
             raise
         return None
     staged = table.staged(mark)

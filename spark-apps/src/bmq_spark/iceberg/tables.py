@@ -13,7 +13,7 @@ from pyspark.sql.types import DataType, StructField, StructType
 from bmq_spark.batches.explaining import cause
 from bmq_spark.batches.places import Places, merged, to_json
 from bmq_spark.errors import ConfigurationError, JobStopped, TableBroken
-from bmq_spark.iceberg.away import ANSWERS, is_away
+from bmq_spark.iceberg.away import ANSWERS, is_away, is_missing, is_rest, is_unknown, require_catalog
 from bmq_spark.iceberg.catalogs import TableName, refusal
 from bmq_spark.iceberg.clocks import too_old
 from bmq_spark.iceberg.evolution import changes, columns, ddl
@@ -127,7 +127,7 @@ class IcebergTable:
     def open(cls, spark: SparkSession, name: TableName, *, patience: Patience = PATIENCE) -> "IcebergTable | None":
         """None where there is none. Raises ConfigurationError where the catalog refuses the credentials."""
         try:
-            is_there = patience.ask(lambda: spark.catalog.tableExists(name.sql), is_away)
+            is_there = patience.ask(lambda: _exists(spark, name), lambda error: is_away(error) or is_missing(error))
             return cls(spark, name, patience=patience) if is_there else None
         except ANSWERS as error:
             stopped = unreachable(name, error)
@@ -154,12 +154,16 @@ class IcebergTable:
             made = _PROPERTIES | {MADE_BY: upsert_key, "write.target-file-size-bytes": str(target_file_size_bytes)}
             made |= {BESIDE: beside, BESIDE_OF: of} if beside else {}
             listed = ", ".join(f"'{key}' = '{value}'" for key, value in made.items())
-            try:
+
+            def make() -> None:
                 spark.sql(f"CREATE NAMESPACE IF NOT EXISTS {name.namespace_sql}")
                 spark.sql(
                     f"CREATE TABLE IF NOT EXISTS {name.sql} ({ddl(schema)}) USING iceberg "
                     f"{PARTITIONINGS[partition_by]} TBLPROPERTIES ({listed})"
                 )
+
+            try:  # again where the answer was lost: what is there by then stays
+                PATIENCE.ask(make, lambda error: is_away(error) or is_unknown(error))
             except ANSWERS as error:
                 raise unreachable(name, error) from error
             found = cls(spark, name)
@@ -438,7 +442,7 @@ class IcebergTable:
                 adding.set(key, value)
             adding.commit()
         except ANSWERS as error:
-            if CAME_TWICE in str(error) or is_away(error):
+            if CAME_TWICE in str(error) or self.may_come(error):
                 return None
             raise unreachable(self.name, error) from error
         found = self.staged(mark)
@@ -488,10 +492,14 @@ class IcebergTable:
         """Iceberg's, read anew."""
         return self._look(lambda: self._table.operations().refresh())
 
+    def may_come(self, error: Exception) -> bool:
+        """Whether the catalog is away, or something before it says that this table is not there, which was."""
+        return is_away(error) or (is_missing(error) and is_rest(self._spark, self.name.catalog))
+
     def _look(self, question: Callable[[], T]) -> T:
         """What the catalog answers, and changes nothing by. Raises JobStopped."""
         try:
-            return self._patience.ask(question, is_away)
+            return self._patience.ask(question, self.may_come)
         except ANSWERS as error:
             raise unreachable(self.name, error) from error
 
@@ -526,6 +534,16 @@ class IcebergTable:
             order.commit()
         except ANSWERS as error:
             raise unreachable(self.name, error) from error
+
+
+def _exists(spark: SparkSession, name: TableName) -> bool:
+    """Whether the catalog has it. Raises where it is not the catalog that says that it has not."""
+    if spark.catalog.tableExists(name.sql):
+        return True
+    if not is_rest(spark, name.catalog):
+        return False
+    require_catalog(spark, name.catalog)
+    return spark.catalog.tableExists(name.sql)
 
 
 def _staged(snapshot: Any) -> Staged:

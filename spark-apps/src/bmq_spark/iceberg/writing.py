@@ -8,6 +8,7 @@ from typing import Final
 
 import pyarrow as pa
 import pyarrow.compute as pc
+from py4j.protocol import Py4JError
 from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as sql
@@ -18,7 +19,7 @@ from bmq_spark.batches.records import DEAD_LETTERS, Typing, dead_letters, observ
 from bmq_spark.iceberg.clocks import too_old
 from bmq_spark.iceberg.evolution import spark_columns
 from bmq_spark.iceberg.notes import Notes
-from bmq_spark.iceberg.publishing import commit
+from bmq_spark.iceberg.publishing import ATTEMPTS, commit, was_lost, was_overtaken
 from bmq_spark.iceberg.tables import IcebergTable
 from bmq_spark.iceberg.upsert import merge_statement, remember_statement
 from bmq_spark.values import Observation, conform
@@ -152,15 +153,23 @@ def upsert(
 
 
 def remember(tombstones: DataFrame, table: IcebergTable) -> None:
-    """Merges them into the table of tombstones. To be repeated at will: it needs no places. Raises JobStopped where
-    Iceberg refuses the time, else what Spark raised.
+    """Merges them into the table of tombstones; again where others committed to it meanwhile, as a compaction does, or
+    the answer was lost: that may be done at will, for it needs no places. Raises JobStopped where Iceberg refuses the
+    time, else what Spark raised.
     """
     session = tombstones.sparkSession
     tombstones.createOrReplaceTempView(_SOURCE)
     try:
-        session.sql(remember_statement(table.name.sql, _SOURCE))
-    except PySparkException as error:
-        raise too_old(table.name, str(error)) or error from error
+        for left in reversed(range(ATTEMPTS)):
+            try:
+                session.sql(remember_statement(table.name.sql, _SOURCE))
+                return
+            except (PySparkException, Py4JError) as error:
+                if (stopped := too_old(table.name, str(error))) is not None:
+                    raise stopped from error
+                if not left or not (was_overtaken(error) or was_lost(error, table)):
+                    raise
+            table.refresh()  # waits for a catalog that is away
     finally:
         session.catalog.dropTempView(_SOURCE)
 

@@ -183,12 +183,17 @@ class Query:
         if metadata is not None and _object_in(metadata) is None:
             return False
         if newest is None:
-            return all(
-                _said_in(self._read(f"sources/{source}/0"))
-                for source in self._folder.names(f"{self._name}/sources")
-                if "0" in self._folder.names(f"{self._name}/sources/{source}")
-            )
+            return all(_said_in(self._read(f"sources/{source}/0")) for source in self._begun())
         return newest == 0 or _end_in(self._read(f"offsets/{newest - 1}")) is not None
+
+    def has_begun(self) -> bool:
+        """Whether Spark has noted where the query begins: until then it asks for a place of every partition."""
+        return self._newest() is not None or bool(self._begun())
+
+    def _begun(self) -> list[str]:
+        """The sources of which it is noted where they begin."""
+        sources = self._folder.names(f"{self._name}/sources")
+        return [source for source in sources if "0" in self._folder.names(f"{self._name}/sources/{source}")]
 
     def _newest(self) -> int | None:
         return max(

@@ -392,11 +392,11 @@ class IcebergSink:
 
     def _bury(self, letters: DataFrame, batch: Batch, notes: Notes, have: Places) -> int:
         """Commits the batch's dead letters, as far as their table has not got them; how many. `have`: the places of
-        their table.
+        their table when the letters were chosen. Raises JobStopped where it has others by now, as one has that
+        another driver made meanwhile.
         """
         if self._dead is None:
             self._dead = self._create(self._table.name.dead_letters, DEAD_LETTERS, beside=LETTERS)
-            have = self._dead.places()
         self._dead.evolve(DEAD_LETTERS)  # somebody may have renamed or dropped columns
         theirs = replace(notes, places=ahead(have, batch.ends))
         return int(append(letters, self._dead, theirs, have=have, verify=batch.verify).get("added-records", 0))

@@ -15,7 +15,7 @@ import pyarrow as pa
 
 from bmq_spark.batches.records import Typing
 from bmq_spark.ending import say
-from bmq_spark.errors import BmqError
+from bmq_spark.errors import BmqError, ProtocFailed
 from bmq_spark.jobs.decoders import typing_of
 from bmq_spark.options import JobOptions
 from bmq_spark.values import RegisteredDecoder
@@ -49,7 +49,7 @@ class NewestVersion:
         each); None: as before. `have`: the table's schema.
 
         A version that the table cannot take, or by which records of the one before could not be read, is told, and not
-        taken: a running job keeps its columns. Raises RegistryUnavailable.
+        taken: a running job keeps its columns. Raises RegistryUnavailable, ProtocFailed.
         """
         met = self._asked.issuperset(writers)
         if met and (self._clock_s() < self._again_s or not left_out(typing, writers)):
@@ -77,14 +77,16 @@ class NewestVersion:
         return bool(why)
 
     def _found(self, typing: Typing, have: pa.Schema, *, needed: bool) -> Typing:
-        """Raises RegistryUnavailable where an answer is `needed`: what was answered before goes on without."""
+        """Raises RegistryUnavailable and ProtocFailed where an answer is `needed`: what was answered before goes on
+        without.
+        """
         from bmq_spark.values.registry import RegistryUnavailable
 
         try:
             found = typing_of(self._options, have)
             if self._check is not None:
                 self._check(found, have)
-        except RegistryUnavailable:
+        except (RegistryUnavailable, ProtocFailed):
             if needed:
                 raise
             return typing

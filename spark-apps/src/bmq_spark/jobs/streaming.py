@@ -121,15 +121,13 @@ class Stream:
         # the end of then, which the table says itself (`begin_at`). So it is where the table was rolled back to before
         # it had anything of a topic: the query that ran last began where the table was by then.
         begun_before = _begun(query, reads, table)
-        job_began = merged(self._first(topics, starts, ends, table), begun_before)
+        job_began = merged(self._first(topics, starts, ends, merged(begun_before, table)), begun_before)
         have = merged(job_began, table)
         goes_on = False
         if query is not None and query.reads() == reads:
             planned = query.planned()
             goes_on = (
-                agrees(planned, query.initial, table)
-                and query.is_whole()
-                and not _begun_late(_known(query, planned), starts)
+                agrees(planned, query.initial, table) and query.is_whole() and not _is_outgrown(query, planned, starts)
             )
             if goes_on and planned:
                 have = merged(planned.end, table)
@@ -151,14 +149,14 @@ class Stream:
         return query
 
     def _first(
-        self, topics: Mapping[str, Topic], starts: Places, ends: Places, table: Places
+        self, topics: Mapping[str, Topic], starts: Places, ends: Places, known: Places
     ) -> dict[str, dict[int, int]]:
-        """Where partitions begin: --starting-offsets is for topics that the table has nothing of, later partitions of
+        """Where partitions begin: --starting-offsets is for topics of which nothing is known, later partitions of
         others begin at their start.
         """
         first: dict[str, dict[int, int]] = {}
         for name, topic in topics.items():
-            chosen = ends if self._options.starting_offsets == "latest" and name not in table else starts
+            chosen = ends if self._options.starting_offsets == "latest" and name not in known else starts
             first[name] = {partition: place(chosen, name, partition) or 0 for partition in topic.partitions}
         return first
 
@@ -266,8 +264,8 @@ class Stream:
     def _explain(self, error: StreamingQueryException) -> None:
         """Raises what stopped the query, in one line.
 
-        Returns where the query is to begin anew: after loss that was accepted, where partitions were added whose first
-        records were deleted before Spark saw them, which it takes for a loss, or where a process started too late.
+        Returns where the query is to begin anew: after loss that was accepted, where partitions were added which Spark
+        does not read from where they begin, or where a process started too late.
         """
         if self._failure is not None:
             raise self._failure from None
@@ -284,7 +282,7 @@ class Stream:
             return
         if holes:
             raise overtaken(holes, what=self._sink.name) from None
-        if self._query and _begun_late(_known(self._query, self._query.planned()), self._cluster.starts(topics)):
+        if self._query and _is_outgrown(self._query, self._query.planned(), self._cluster.starts(topics)):
             return
         if self._query and self._query.is_gone():
             raise checkpoint_gone(self._query.uri) from None
@@ -313,14 +311,13 @@ def _begun(query: Query | None, reads: Reads, table: Places) -> Places:
     }
 
 
-def _known(query: Query, planned: Planned | None) -> Places:
-    """The partitions that Spark knows of."""
-    return merged(query.initial, planned.end if planned else {})
-
-
-def _begun_late(known: Places, starts: Places) -> bool:
-    """Whether there are partitions of which Spark knows nothing and which do not begin at 0."""
-    return any(start > 0 and place(known, topic, partition) is None for topic, partition, start in each(starts))
+def _is_outgrown(query: Query, planned: Planned | None, starts: Places) -> bool:
+    """Whether there are partitions of which Spark knows nothing and which it does not read from where they begin: it
+    takes what is gone of them for a loss, and begins no query that does not say where each of them begins.
+    """
+    known = merged(query.initial, planned.end if planned else {})
+    added = [start for topic, partition, start in each(starts) if place(known, topic, partition) is None]
+    return any(start > 0 for start in added) or (bool(added) and not query.has_begun())
 
 
 class _Stopped(Exception):

@@ -40,7 +40,7 @@ class BySchemaId(Generic[T]):
         unknown.has(version or 0)
 
     def __call__(self, number: int) -> T:
-        """Raises Unfit, RegistryUnavailable."""
+        """Raises Unfit, RegistryUnavailable, and what `learn` raises where no record is to blame."""
         found = self._known.get(number)
         if found is None:
             if why := self._unknown.why_not(number):
@@ -57,9 +57,18 @@ class BySchemaId(Generic[T]):
         """Whether it was asked for, and records of it can be read."""
         return number in self._learnt
 
+    def _schema(self, number: int) -> RegisteredSchema:
+        """Raises SchemaUnknown, RegistryUnavailable."""
+        try:
+            return self._registry.schema(number)
+        except SchemaUnknown:
+            if not self._unknown.is_worth_another():
+                raise
+        return self._registry.schema(number)
+
     def _asked(self, number: int) -> tuple[T | None, str]:
         try:
-            registered = self._registry.schema(number)
+            registered = self._schema(number)
         except SchemaUnknown as error:
             self._unknown.add(number, why := reason(error))
             return None, why

@@ -15,7 +15,7 @@ from typing import Final
 from google.protobuf.descriptor_pb2 import DescriptorProto, FileDescriptorSet
 from google.protobuf.message import DecodeError
 
-from bmq_spark.errors import ConfigurationError
+from bmq_spark.errors import BmqError, ConfigurationError, ProtocFailed
 from bmq_spark.values.protobuf_shipped import SHIPPED
 from bmq_spark.values.schema_files import SchemaFile, read_schema
 
@@ -29,11 +29,17 @@ _TOKEN: Final = re.compile(
     re.DOTALL,
 )
 _OF_PROTOC: Final = "google/protobuf/"
+REFUSED: Final = 1
+"""The code with which protoc ends where it says what is wrong."""
+_WARNING: Final = re.compile(r"(?::\d+:\d+)?: warning: ")
+"""Behind a file's name, what it says of a file that it takes."""
+_NOT_FOUND: Final = "File not found."
+"""What it says of a file that is given to it only where that was taken away, or it may not open more of them."""
 _NO_PATH: Final = frozenset((errno.EEXIST, errno.ENOTDIR, errno.EISDIR, errno.ENAMETOOLONG, errno.EINVAL, errno.EILSEQ))
 
 
 def read_protobuf_schema(source: SchemaFile, message: str | None) -> tuple[bytes, str]:
-    """A serialized FileDescriptorSet and the full name of the message. Raises ConfigurationError."""
+    """A serialized FileDescriptorSet and the full name of the message. Raises ConfigurationError, ProtocFailed."""
     descriptors = (
         compiled(dict(_with_imports(source)), _file_name(source), source.name)
         if source.suffix == ".proto"
@@ -44,45 +50,65 @@ def read_protobuf_schema(source: SchemaFile, message: str | None) -> tuple[bytes
 
 def compiled(files: dict[str, bytes], main: str, name: str) -> FileDescriptorSet:
     """What protoc makes of `main`, the files by the paths under which they import each other. Raises
-    ConfigurationError.
+    ConfigurationError where it refuses them, ProtocFailed where it came to no verdict.
     """
-    with tempfile.TemporaryDirectory(prefix="bmq-proto-") as temporary:
-        folder, shipped, output = f"{temporary}/given", f"{temporary}/shipped", Path(temporary) / "descriptors"
-        _write(folder, files, name)
-        if any(b"google/type/" in content or b"confluent/" in content for content in files.values()):
-            _write(shipped, SHIPPED, name)
-        else:
-            os.mkdir(shipped)
-        # The whole path: a name that begins with a dash would be an option.
-        arguments = [
-            f"-I{folder}",
-            f"-I{shipped}",
-            "--include_imports",
-            f"--descriptor_set_out={output}",
-            f"{folder}/{main}",
-        ]
-        try:
+    try:
+        with tempfile.TemporaryDirectory(prefix="bmq-proto-") as temporary:
+            folder, shipped, output = f"{temporary}/given", f"{temporary}/shipped", Path(temporary) / "descriptors"
+            _write(folder, files, name)
+            if any(b"google/type/" in content or b"confluent/" in content for content in files.values()):
+                _write(shipped, SHIPPED, name)
+            else:
+                os.mkdir(shipped)
             run = subprocess.run(
-                [sys.executable, "-m", "grpc_tools.protoc", *arguments],
+                [
+                    *(sys.executable, "-m", "grpc_tools.protoc", f"-I{folder}", f"-I{shipped}", "--include_imports"),
+                    f"--descriptor_set_out={output}",
+                    f"{folder}/{main}",  # the whole path: a name that begins with a dash would be an option
+                ],
                 capture_output=True,
                 encoding="utf-8",
                 errors="replace",
                 timeout=PROTOC_TIMEOUT_S,
                 check=False,
             )
-        except subprocess.TimeoutExpired as error:
-            raise ConfigurationError(
-                f"schema {name}: protoc took longer than {PROTOC_TIMEOUT_S} s: give a descriptor set instead"
-            ) from error
-        if run.returncode:
-            said = next(
-                (line for line in run.stderr.splitlines() if "error" in line.lower() or ":" in line), "no reason given"
-            )
-            raise ConfigurationError(
-                f"schema {name}: protoc says {said.replace(folder + '/', '').strip()[:300]}: mend the file, or "
-                "give a descriptor set"
-            )
-        return FileDescriptorSet.FromString(output.read_bytes())
+            if run.returncode:
+                raise _refusal(run.returncode, run.stderr.replace(folder + "/", "").split("\n"), files, name)
+            return FileDescriptorSet.FromString(output.read_bytes())
+    except subprocess.TimeoutExpired as error:
+        raise _no_verdict(name, f"took longer than {PROTOC_TIMEOUT_S} s") from error
+    except OSError as error:
+        raise _no_verdict(name, f"could not run ({type(error).__name__}: {error})") from error
+
+
+def _refusal(code: int, said: list[str], files: Mapping[str, bytes], name: str) -> BmqError:
+    """What to raise where protoc ended with another code than 0. Only lines that begin with the name of one of the
+    files are its verdict on them: what ends it before, or leaves it no room for what it writes, are no lines of that
+    kind.
+    """
+    verdict = next((line for line in said if any(_is_of(line, file) for file in files)), None)
+    vanished = any(f"{file}: {_NOT_FOUND}" in said for file in files)
+    if code == REFUSED and verdict is not None and not vanished:
+        return ConfigurationError(
+            f"schema {name}: protoc says {verdict.strip()[:300]}: mend the file, or give a descriptor set"
+        )
+    if code < 0:
+        return _no_verdict(name, f"was ended by signal {-code}")
+    last = next((line.strip() for line in reversed(said) if line.strip()), "no reason given")
+    return _no_verdict(name, f"ended with code {code}: {last[:300]}")
+
+
+def _is_of(line: str, file: str) -> bool:
+    """Whether protoc says there what is wrong in the file."""
+    return line.startswith(f"{file}:") and not _WARNING.match(line, len(file))
+
+
+def _no_verdict(name: str, what: str) -> ProtocFailed:
+    return ProtocFailed(
+        f"schema {name}: protoc {what}: that is this machine's fault, and says nothing of the schema: give it more "
+        "memory, and room where temporary files go (TMPDIR), and run the job again: the place is kept; a schema that "
+        "needs more time may be given as a descriptor set"
+    )
 
 
 def _write(folder: str, files: Mapping[str, bytes], name: str) -> None:

@@ -270,8 +270,8 @@ def protobuf_decoder(
 def registered_protobuf(
     registry: Registry, registered: RegisteredSchema, message: str | None, name: str
 ) -> tuple[bytes, str]:
-    """As protobuf_files.read_protobuf_schema, of a registry's schema. Raises ConfigurationError, SchemaUnknown,
-    RegistryUnavailable.
+    """As protobuf_files.read_protobuf_schema, of a registry's schema. Raises ConfigurationError, ProtocFailed,
+    SchemaUnknown, RegistryUnavailable.
     """
     descriptors = registered_descriptors(registry, registered, name).SerializeToString()
     return read_protobuf_schema(SchemaFile(name=name, content=descriptors), message)
@@ -280,7 +280,7 @@ def registered_protobuf(
 @lru_cache(maxsize=REMEMBERED)
 def registered_descriptors(registry: Registry, registered: RegisteredSchema, name: str) -> FileDescriptorSet:
     """Compiled once in a process, for each of Spark's tasks has a decoder of its own; not to be changed. Raises
-    ConfigurationError, SchemaUnknown, RegistryUnavailable.
+    ConfigurationError, ProtocFailed, SchemaUnknown, RegistryUnavailable.
     """
     texts = dict(registry.referred(registered))
     main = "registered.proto"

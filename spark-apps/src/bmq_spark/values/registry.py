@@ -33,7 +33,9 @@ ID_MAX: Final = 2**31 - 1
 """Ids are Java's int in Confluent's API: a path with a larger number is none of its paths, says the registry."""
 _IDS: Final = "/schemas/ids/"
 _NO_SUCH_ID: Final = (400, 404, 422)
-"""What a registry may answer to an id that it takes for none, without Confluent's codes."""
+"""What a registry may answer to an id that it takes for none. It says so by `error_code`, as Confluent's registry,
+Karapace and Apicurio do: the status, or Confluent's own code of it. A gateway's page for machines has none.
+"""
 
 
 class RegistryUnavailable(BmqError):
@@ -92,6 +94,10 @@ class Registry:
     def schema(self, number: int) -> RegisteredSchema:
         """By id. Raises SchemaUnknown, RegistryUnavailable."""
         return _by_id(self.url, number)
+
+    def pause(self) -> None:
+        """As long as before a second question."""
+        _line(self.url).pause()
 
     def latest(self, subject: str) -> RegisteredSchema:
         """The newest version. Raises SchemaUnknown, RegistryUnavailable."""
@@ -212,12 +218,13 @@ def _answer(url: str, path: str, response: "httpx.Response") -> dict[str, Any]:
         answer = response.json()
     except ValueError:
         answer = None
-    if response.status_code == 404 and isinstance(answer, dict) and answer.get("error_code") in (40401, 40402, 40403):
+    code = answer.get("error_code") if isinstance(answer, dict) else None
+    if response.status_code == 404 and isinstance(answer, dict) and isinstance(code, int) and code // 100 == 404:
         raise SchemaUnknown(
             f"registry {url}{path}: {answer.get('message', 'not found')}: register the schema there, or name the "
             "subject that has it"
         )
-    if response.status_code in _NO_SUCH_ID and isinstance(answer, dict) and path.startswith(_IDS) and _is_there(url):
+    if isinstance(answer, dict) and path.startswith(_IDS) and _is_no_id(response.status_code, code) and _is_there(url):
         raise SchemaUnknown(f"registry {url}{path}: HTTP {response.status_code} {answer.get('message', '')}".rstrip())
     if response.status_code != 200 or not isinstance(answer, dict):
         raise NotARegistry(
@@ -225,6 +232,10 @@ def _answer(url: str, path: str, response: "httpx.Response") -> dict[str, Any]:
             "registry's address?"
         )
     return answer
+
+
+def _is_no_id(status: int, code: object) -> bool:
+    return status in _NO_SUCH_ID and isinstance(code, int) and status in (code, code // 100)
 
 
 def _is_there(url: str) -> bool:
@@ -287,6 +298,10 @@ class _Line:
             raise
         self._hears()
         return answer
+
+    def pause(self) -> None:
+        """As long as before a second question."""
+        self._patience.sleep(self._patience.pause_s)
 
     def _passes(self, error: Exception) -> bool:
         return isinstance(error, _Stumbled) or (self._has_answered and isinstance(error, NotARegistry))

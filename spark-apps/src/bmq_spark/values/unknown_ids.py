@@ -12,7 +12,8 @@ from typing import Final
 from bmq_spark.values.registry import Registry
 
 FEW: Final = 20
-"""After so many unknown ids of a batch the registry is asked for the highest that it has given: it counts them."""
+"""After so many unknown ids of a batch the registry is asked for the highest that it has given: it counts them. Each of
+these few it is asked for twice: of several replicas one may know a new schema a little later than another."""
 NEARER_THAN: Final = 1000
 """A registry that does not tell is asked for any id until it did not know so many,"""
 NEAR: Final = 1_000_000
@@ -38,6 +39,7 @@ class UnknownIds:
         self._highest_known = max(known, default=0)
         self._highest: int | None = None
         self._has_asked = False
+        self._has_paused = False
 
     def why_not(self, number: int) -> str:
         """Why records of that id do not fit, or the registry is not asked for it; empty: it is worth asking."""
@@ -60,6 +62,17 @@ class UnknownIds:
         else:
             return ""
         return f"schema id {number}: the registry was not asked: {why}"
+
+    def is_worth_another(self) -> bool:
+        """Whether to ask once more for one that the registry has just said not to have. Waits before the first of a
+        batch.
+        """
+        if len(self._unknown) >= FEW:
+            return False
+        if not self._has_paused:
+            self._has_paused = True
+            self._registry.pause()
+        return True
 
     def add(self, number: int, why: str) -> None:
         """The registry does not have it, or none that can be read."""
