@@ -45,7 +45,7 @@ def compacts(spark: SparkSession, name: TableName, folder: Path) -> None:
 def test_tombstones_are_remembered_although_somebody_compacts_their_table_meanwhile(
     spark: SparkSession, sql: Opened, tmp_path: Path
 ) -> None:
-    name = sql.table("compacted")
+    name = sql.table("tombstones_compacted")
     sink = IcebergSink(spark, name, typing(), settings(partition_by="none", upsert_key="key"))
     written = [Record(offset=each, key=b"k%d" % (each % 2), value=b"v") for each in range(2)]
     deleted = [Record(offset=each, key=b"k%d" % (each % 2), value=None) for each in range(2, 4)]
