@@ -5,7 +5,7 @@ what cannot be read again would end every reader of the log.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Final
+from typing import Final, NamedTuple
 
 import msgspec
 
@@ -38,32 +38,59 @@ def unstorable_text(text: str) -> str | None:
     return None
 
 
-def fields_of(value: object, where: str) -> Iterator[tuple[str, object]]:
-    """Each text and number within a value of dictionaries, lists and records, with the way to it. As deep as the value
-    is, without recursion.
+class Way(NamedTuple):
+    """To a field from the value that it is in: by the field that it is in, and its name or place there. Written as text
+    where somebody is told of it alone: the ways to all fields of a deep value are far longer than the value.
     """
-    left: list[tuple[str, object]] = [(where, value)]
+
+    above: "Way | None"
+    step: object
+    is_place: bool = False
+    """In a list."""
+    is_name: bool = False
+    """It is the name itself that is meant."""
+
+    @property
+    def said(self) -> str:
+        """For people."""
+        way: Way | None = self
+        steps: list[str] = []
+        while way is not None:
+            step = f"[{way.step}]" if way.is_place else f".{_shown(way.step)}"
+            steps.append(f"{step} (its name)" if way.is_name else step)
+            way = way.above
+        return "".join(reversed(steps)).removeprefix(".")
+
+
+def fields_of(value: object) -> Iterator[tuple[Way | None, object]]:
+    """Each text and number within a value of dictionaries, lists and records, with the way to it; None: it is the value
+    itself. As deep as the value is, without recursion.
+    """
+    left: list[tuple[Way | None, object]] = [(None, value)]
     while left:
         at, one = left.pop()
-        below = f"{at}." if at else ""
         if isinstance(one, msgspec.Struct):
-            left += [(f"{below}{name}", getattr(one, name)) for name in reversed(one.__struct_fields__)]
+            left += [(Way(at, name), getattr(one, name)) for name in reversed(one.__struct_fields__)]
         elif isinstance(one, Mapping):
-            left += [(f"{below}{_shown(key)}", inner) for key, inner in one.items()]
-            left += [(f"{below}{_shown(key)} (its name)", key) for key in one]
+            left += [(Way(at, key), inner) for key, inner in one.items()]
+            left += [(Way(at, key, is_name=True), key) for key in one]
         elif isinstance(one, (list, tuple)):
-            left += [(f"{at}[{index}]", inner) for index, inner in reversed(list(enumerate(one)))]
+            left += [(Way(at, index, is_place=True), inner) for index, inner in reversed(list(enumerate(one)))]
         else:
             yield at, one
 
 
 def _unstorable(records: Sequence[AnyRecord]) -> Iterator[str]:
     for record in records:
-        for where, value in fields_of(record, ""):
+        for way, value in fields_of(record):
             if isinstance(value, str) and (why := unstorable_text(value)) is not None:
-                yield f"{where} {why}: leave that character out"
+                yield f"{_said(way)} {why}: leave that character out"
             if isinstance(value, int) and not NUMBER_MIN <= value <= NUMBER_MAX:
-                yield f"{where} is beyond 64 bits: use a number from -2^63 to 2^63 - 1"
+                yield f"{_said(way)} is beyond 64 bits: use a number from -2^63 to 2^63 - 1"
+
+
+def _said(way: Way | None) -> str:
+    return "" if way is None else way.said
 
 
 def _shown(key: object) -> str:

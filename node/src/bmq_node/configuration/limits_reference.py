@@ -11,7 +11,7 @@ from typing import Final
 from bmq.config.limits import LIMITS
 from bmq.internal import limits as internal_limits
 from bmq.wire import limits as wire_limits
-from bmq_controller.api import asgi, front
+from bmq_controller.api import asgi, bodies, front
 from bmq_node.configuration.server_config import ServerConfig, about
 from bmq_node.configuration.values import KIB, size_text
 
@@ -117,6 +117,7 @@ def limits_reference() -> str:
             "## Bounds of the admin address",
             "",
             *_constants(asgi),
+            *_constants(bodies)[2:],
             *_constants(front)[2:],
             "",
         ]
@@ -140,7 +141,9 @@ def _constants(module: ModuleType) -> list[str]:
         if not isinstance(statement, ast.AnnAssign) or not isinstance(statement.target, ast.Name):
             continue
         name = statement.target.id
-        if module in (asgi, front) and (name.startswith("_") or not isinstance(getattr(module, name), int | float)):
+        if module in (asgi, bodies, front) and (
+            name.startswith("_") or not isinstance(getattr(module, name), int | float)
+        ):
             continue  # these have more than bounds
         text = ""
         if isinstance(follows, ast.Expr) and isinstance(follows.value, ast.Constant):

@@ -53,8 +53,8 @@ class Head(NamedTuple):
 
 
 class Life(NamedTuple):
-    """Of the process that wrote a table: the machine's start that it lived after, and whether it came to its end.
-    While either is so, the table has all that was ever written to it.
+    """What is said of the process that wrote a table: the machine's start that it lived after, and whether it came to
+    its end. While that start is the last one, or it came to its end, the table has all that was ever written to it.
     """
 
     boot_id: bytes

@@ -13,6 +13,8 @@ DEPTH_MAX: Final = 256
 """How many lists and objects may stand within each other. Whoever reads a body gives up somewhere between that and a
 thousand, by how deep it stands itself.
 """
+BODY_ELEMENTS_MAX: Final = 5_000
+"""Commas in a body, and brackets that open: each element may become an error of its own."""
 _TOO_DEEP: Final = "its body is nested too deeply", "send fewer lists and objects within each other"
 
 
@@ -21,6 +23,13 @@ class Unusable(NamedTuple):
 
     why: str
     remedy: str
+
+
+def has_too_many(body: bytes) -> bool:
+    """Whether it has more elements, or more lists and objects, than BODY_ELEMENTS_MAX. To be asked before it is taken
+    apart: a MiB of brackets takes the loop a second.
+    """
+    return body.count(b",") > BODY_ELEMENTS_MAX or body.count(b"[") + body.count(b"{") > BODY_ELEMENTS_MAX
 
 
 def unusable(body: bytes) -> Unusable | None:
@@ -45,9 +54,9 @@ def unusable(body: bytes) -> Unusable | None:
         return Unusable(f"its body holds a number that is too long ({error})", "send a shorter number")
     if _is_deep(document):
         return Unusable(*_TOO_DEEP)
-    for where, value in fields_of(document, ""):
+    for way, value in fields_of(document):
         if isinstance(value, str) and (why := unstorable_text(value)) is not None:
-            return Unusable(f"{where or 'its body'} {why}", "leave that character out")
+            return Unusable(f"{'its body' if way is None else way.said} {why}", "leave that character out")
     return None
 
 

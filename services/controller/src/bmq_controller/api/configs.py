@@ -11,7 +11,7 @@ from bmq.config.topic_config import describe_topic, pinned
 from bmq.errors import UnknownTopic
 from bmq.metadata.image import Image
 from bmq.roles.controller import ConfigChange, ConfigResource
-from bmq_controller.api.models import ConfigsView, ConfigValue, ConfigView
+from bmq_controller.api.models import ConfigsView, ConfigValue, ConfigValues, ConfigView
 from bmq_controller.api.parameters import CHANGED, MISSING, IfMatch, ValidateOnly
 from bmq_controller.api.problems import Refused
 from bmq_controller.api.sources import ApiSources
@@ -26,7 +26,7 @@ _SOURCES: Final = {
 _CLUSTER: Final = ConfigResource(kind="broker", name="")
 
 Changes = Annotated[
-    dict[str, ConfigValue],
+    ConfigValues,
     Body(description="Keys and their new values; null: back to the default. Others stay as they are."),
 ]
 

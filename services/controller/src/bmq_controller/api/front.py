@@ -44,7 +44,7 @@ from bmq_controller.api.asgi import (
     call,
     say,
 )
-from bmq_controller.api.bodies import unusable
+from bmq_controller.api.bodies import BODY_ELEMENTS_MAX, has_too_many, unusable
 from bmq_controller.api.channel_watch import WAIT_S_MAX, WATCH_PATH, ChannelWatch
 from bmq_controller.api.own_pages import OWN_PAGES
 from bmq_controller.api.problems import Refusal, refusal, subject_of
@@ -57,8 +57,6 @@ REQUESTS_AT_ONCE: Final = 64
 """Requests that are worked on at a time; the others wait, by turns of addresses."""
 REQUESTS_PER_ADDRESS: Final = 16
 """How many of them may be one address's."""
-BODY_ELEMENTS_MAX: Final = 5_000
-"""Commas in a body: each element may become an error of its own."""
 WATCH_EXTENSION: Final = "bmq.watch"
 """The extension of ASGI by which a server is told that a connection waits for a change from now on, and does not count
 among the others: a Watched."""
@@ -245,8 +243,11 @@ class AdminFront:
             return health
         if self._handed_on_here >= HANDED_ON_AT_ONCE:
             return _too_many(request, self._handed_on_here)
+        if has_too_many(request.body):
+            return _too_wide(request)
         self._handed_on_here += 1
         try:
+            await self._turns.turn()  # by whichever node it came
             reply = await self._followed(request, self._authorised(request, hand_on=False))
         finally:
             self._handed_on_here -= 1
@@ -333,10 +334,10 @@ class AdminFront:
             return _refusal(
                 request, "RequestTooLarge", f"its body has more than {BODY_BYTES_MAX} bytes", "send less"
             ).reply()
-        if body.count(b",") > BODY_ELEMENTS_MAX:
-            return _refusal(
-                request, "RequestTooLarge", f"its body has more than {BODY_ELEMENTS_MAX} elements", "send fewer"
-            ).reply()
+        if request.method in _READING:
+            body = b""  # nobody looks at it
+        if has_too_many(body):
+            return _too_wide(request)
         if self._under_way[host] >= REQUESTS_PER_ADDRESS:
             return _too_many(request, self._under_way[host])
         if self._under_way.total() >= REQUESTS_AT_ONCE:
@@ -494,6 +495,11 @@ def _too_long(request: AdminRequest) -> AdminReply | None:
     if found is None:
         return None
     return refusal("AddressTooLong", what=request.method, why=found.why, remedy=found.remedy).reply()
+
+
+def _too_wide(request: AdminRequest) -> AdminReply:
+    why = f"its body has more than {BODY_ELEMENTS_MAX} elements, or as many lists and objects"
+    return _refusal(request, "RequestTooLarge", why, "send fewer").reply()
 
 
 def _too_many(request: AdminRequest, count: int) -> AdminReply:
