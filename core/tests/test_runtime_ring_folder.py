@@ -10,6 +10,8 @@ import threading
 from collections.abc import Sequence
 from pathlib import Path
 from random import Random
+from time import time
+from typing import Any
 
 import pytest
 from hypothesis import HealthCheck, given, settings
@@ -20,7 +22,7 @@ from bmq.runtime import folder_files
 from bmq.runtime.folder_files import FolderFiles
 from bmq.runtime.folder_store import FolderStore
 from bmq.runtime.read_only_folder import ReadOnlyFiles, open_read_only
-from bmq.runtime.ring import unpacking
+from bmq.runtime.ring import view
 from bmq.runtime.ring.files import DiskFile, DiskFolder
 from bmq.runtime.ring.format import BLOCK_BYTES
 from bmq.runtime.ring.ring import RECORD_BYTES_MAX
@@ -270,15 +272,82 @@ def test_marks_have_their_room_on_the_disk_beforehand(tmp_path: Path) -> None:
     files.close()
 
 
-def test_what_was_durable_is_so_before_its_record_goes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("fsync", [True, False])
+def test_what_was_durable_is_so_before_it_has_its_name(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, fsync: bool
+) -> None:
     files = FolderFiles(tmp_path, fsync=True, ring=True)
-    files.create(KEY.format(1), [b"1"])
+    for number in range(3):
+        files.create(KEY.format(number), [b"1"])
     files.close()
-    seen: list[list[str]] = []
-    monkeypatch.setattr(unpacking, "sync_file_system", lambda _: seen.append(files_of(tmp_path)))
-    FolderFiles(tmp_path, fsync=False).close()
-    assert seen == [[".ring/00000001.ring", KEY.format(1)]]
-    assert files_of(tmp_path) == [KEY.format(1)]
+    synced: list[int] = []
+    sync, link = os.fsync, os.link
+
+    def linked(source: str, name: str, **more: Any) -> None:
+        if name.isdecimal():
+            assert synced, "it has its name before it is durable"
+        link(source, name, **more)
+        synced.clear()
+
+    monkeypatch.setattr(os, "fsync", lambda fd: (synced.append(fd), sync(fd))[1])
+    monkeypatch.setattr(os, "link", linked)
+    FolderFiles(tmp_path, fsync=fsync).close()
+    assert files_of(tmp_path) == [KEY.format(number) for number in range(3)]
+
+
+def test_of_a_record_and_a_file_the_later_one_counts(tmp_path: Path) -> None:
+    def both(*, file_age_s: int) -> bytes:
+        files = FolderFiles(tmp_path, fsync=True, ring=True)
+        files.create(KEY.format(1), [b"record"])
+        files.close()
+        path = tmp_path / KEY.format(1)
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_bytes(b"file")
+        os.utime(path, (time() - file_age_s, time() - file_age_s))
+        again = FolderFiles(tmp_path, fsync=True, ring=True)
+        found = again.read(KEY.format(1), start=0, length=None)
+        again.delete(KEY.format(1))
+        assert listed(again) == []
+        again.close()
+        return found
+
+    assert both(file_age_s=3_600) == b"record"
+    assert both(file_age_s=-3_600) == b"file"
+
+
+@pytest.mark.parametrize("is_kept", [True, False])
+def test_who_only_looks_reads_a_damaged_record_as_it_is(tmp_path: Path, is_kept: bool) -> None:
+    files = FolderFiles(tmp_path, fsync=True, ring=True)
+    for number in range(3):
+        files.create(KEY.format(number), [b"acknowledged"])
+    (path,) = tmp_path.glob(".ring/*.ring")
+    data = path.read_bytes()
+    with path.open("r+b") as out:
+        out.seek(data.rindex(b"acknowledged"))
+        out.write(b"X")
+    if not is_kept:
+        files.close()
+    reader = open_read_only(tmp_path)
+    assert sorted(asyncio.run(reader.get(KEY.format(number))) for number in range(3)) == [
+        b"Xcknowledged",
+        b"acknowledged",
+        b"acknowledged",
+    ]
+    reader.close()
+    files.close()
+
+
+def test_who_only_looks_is_told_something_however_often_names_change(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(view, "LOOKS_OF_A_MOMENT", 2)
+    monkeypatch.setattr(view, "LOOKS_MAX", 4)
+    files, reader = FolderFiles(tmp_path, fsync=True, ring=True), ReadOnlyFiles(tmp_path)
+    files.create(KEY.format(0), [b"x"])
+    numbers = iter(range(1, 1_000))
+    monkeypatch.setattr(folder_files, "_names_in", lambda _: files.create(KEY.format(next(numbers)), [b"x"]))
+    assert KEY.format(0) in listed(reader, "wal/0000000001/0000000001/")
+    files.close()
 
 
 def test_who_only_looks_finds_what_got_a_file_since(tmp_path: Path) -> None:

@@ -99,12 +99,13 @@ class FolderFiles:
             folder = DiskFolder(root, nonce=lambda: bytes(SystemRng().nonce()))
             self._records = self._ring = Ring(folder, now_ms=SystemClock().now_ms, boot_id=boot_id())
             for key in self._ring.names():
-                if self._has_file(key):  # who gave each its file ended in the middle
-                    self._ring.delete(key)
+                self._keep_one(self._ring, key)
 
     def _unpack(self, root: Path) -> None:
-        """Records get files, which are made durable together. Raises OSError, UnreadableRing, NotApplied."""
-        fsync, self._fsync = self._fsync, False
+        """Records get files, each durable before its name is there, as its record was: else a power cut could leave an
+        empty file of that name. Raises OSError, UnreadableRing, NotApplied.
+        """
+        fsync, self._fsync = self._fsync, True
         try:
             unpack(root, self._create_file, boot_id=boot_id())
         finally:
@@ -123,6 +124,20 @@ class FolderFiles:
         with self._ring.entering(key):
             if self._has_file(key) or not self._ring.create(key, parts):
                 self._create_file(key, parts)
+
+    def _keep_one(self, ring: Ring, key: str) -> None:
+        """Where a file has that key, too, the one that was made later stays: the file where who gave each record its
+        file ended in the middle, the record where a power cut took back that an older file was deleted. Raises OSError.
+        """
+        made = ring.meta(key)
+        try:
+            found = os.lstat(self._prefix + key)
+        except (FileNotFoundError, NotADirectoryError):
+            return
+        if made is not None and found.st_mtime_ns // 1_000_000 < made.modified_ms:
+            Path(self._prefix + key).unlink()
+        else:
+            ring.delete(key)
 
     def _has_file(self, key: str) -> bool:
         """Raises NotApplied where that is not known."""

@@ -144,6 +144,15 @@ class DiskFolder:
     def files(self) -> Sequence[DiskFile]:
         """See `ring.Folder`."""
         found: list[DiskFile] = []
+        try:
+            self._open(found)
+        except BaseException:
+            for file in found:
+                file.close()
+            raise
+        return found
+
+    def _open(self, found: list[DiskFile]) -> None:
         for path in self._paths():
             with path.open("rb") as file:
                 try:
@@ -153,7 +162,6 @@ class DiskFolder:
                 _check_size(path, head.size_bytes)
                 _check_size(path.with_suffix(_TABLE), head.size_bytes // BLOCK_BYTES * ENTRY_BYTES)
             found.append(DiskFile(path.with_suffix(""), head, writes=self._is_written))
-        return found
 
     def make(self, size_bytes: int) -> DiskFile:
         """See `ring.Folder`. Its blocks are written once, so that later writes change nothing but bytes."""

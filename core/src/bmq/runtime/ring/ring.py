@@ -27,6 +27,7 @@ from bmq.runtime.ring.format import (
     copies,
     copy_at,
     decode_changes,
+    decode_mark,
     encode_changes,
     encode_copy,
     encode_head,
@@ -229,14 +230,16 @@ class Ring:
             if placed is None:
                 return False
             with self.changing():
+                has_copy = placed.file.file.has_copy
                 try:
-                    if not placed.file.file.has_copy:  # else it is here again after the next start
+                    if not has_copy:  # else it is here again after the next start, as it was
                         _mark(placed.file.file, placed.block, placed.head.generation)
                 except OSError as error:
                     raise StoreUnavailable(f"delete {key}: {error.strerror}") from error
                 del self._records[key]
                 self._names.discard(key)
-                placed.file.blocks.give(placed.block, placed.blocks)
+                if not has_copy:
+                    placed.file.blocks.give(placed.block, placed.blocks)
             return True
 
     def names(self) -> list[str]:
@@ -296,11 +299,11 @@ class Ring:
                 return None
             try:
                 made = _Used(self._folder.make(self._file_bytes[len(self._files)]))
+                made.file.note(LIFE_AT, encode_life(Life(self._boot_id, is_over=False)))
             except OSError as error:
                 log.warning("no file for small objects: each gets its own", why=error.strerror or str(error))
                 self._file_bytes = self._file_bytes[: len(self._files)]
                 return None
-            made.file.note(LIFE_AT, encode_life(Life(self._boot_id, is_over=False)))
             with self.changing():
                 self._files.append(made)
         finally:
@@ -309,14 +312,15 @@ class Ring:
 
     def _write_tables(self, found: Living) -> None:
         """They say what was found, and who looks may go by them. Raises OSError."""
-        for place, one in [*found.over, *found.torn]:
+        damaged = [(place, one) for place, one in found.torn if one.state is State.DAMAGED]
+        for place, one in [*found.over, *damaged, *found.hidden]:  # a torn one has no copy that could speak for it
             _mark(self._files[place].file, one.block, one.head.generation)
         for used in self._files:
             here = [placed for placed in self._records.values() if placed.file is used]
             heads = {placed.block: encode_copy(placed.head, ring_id=used.file.ring_id) for placed in here}
             table = used.file.table()
             for block, head in copies(table, ring_id=used.file.ring_id, known=heads):
-                if block not in heads:
+                if block not in heads and decode_mark(table, block, ring_id=used.file.ring_id) < head.generation:
                     _mark(used.file, block, head.generation)
             for block, said in heads.items():
                 if table[copy_at(block) : copy_at(block) + len(said)] != said:

@@ -130,12 +130,14 @@ def apart(records: Sequence[Found]) -> list[Found]:
 class Living(NamedTuple):
     """What a ring has, by key: the file's place among those that were looked at, and the record. `over`: living records
     of keys that have younger ones. `torn`: those whose write never returned, or, where a power cut may have come, whose
-    bytes are damaged. `generation`: the highest that a record has or a mark names.
+    bytes are damaged. `hidden`: those that younger ones lie in. `generation`: the highest that a record has or a mark
+    names.
     """
 
     records: dict[str, tuple[int, Found]]
     over: list[tuple[int, Found]]
     torn: list[tuple[int, Found]]
+    hidden: list[tuple[int, Found]]
     generation: int
 
 
@@ -147,6 +149,7 @@ def living(files: Iterable[Readable], *, boot_id: bytes) -> Living:
     newest: dict[str, tuple[int, Found]] = {}
     over: list[tuple[int, Found]] = []
     torn: list[tuple[int, Found]] = []
+    hidden: list[tuple[int, Found]] = []
     generation = 0
     for place, file in enumerate(files):
         table = file.table()
@@ -154,7 +157,9 @@ def living(files: Iterable[Readable], *, boot_id: bytes) -> Living:
         records = with_damaged(scan(file, table), file, table)
         generation = max(generation, newest_mark(table, ring_id=file.ring_id))
         generation = max([generation, *(found.head.generation for found in records)])
-        for found in apart(records):
+        counting = apart(records)
+        hidden += [(place, one) for one in records if one not in counting and one.state is not State.DEAD]
+        for found in counting:
             if found.state is State.TORN or (found.state is State.DAMAGED and not is_exact):
                 torn.append((place, found))
                 continue
@@ -165,7 +170,9 @@ def living(files: Iterable[Readable], *, boot_id: bytes) -> Living:
                 other = one
             if other is not None and other[1].state is not State.DEAD:
                 over.append(other)
-    return Living({key: one for key, one in newest.items() if one[1].state is not State.DEAD}, over, torn, generation)
+    return Living(
+        {key: one for key, one in newest.items() if one[1].state is not State.DEAD}, over, torn, hidden, generation
+    )
 
 
 def raw(file: Readable, found: Found) -> bytes:

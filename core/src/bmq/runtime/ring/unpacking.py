@@ -7,7 +7,7 @@ from contextlib import suppress
 from pathlib import Path
 
 from bmq.errors import Conflict
-from bmq.runtime.file_io import open_folder, sync_file_system
+from bmq.runtime.file_io import open_folder
 from bmq.runtime.ring.files import FOLDER_NAME, DiskFolder, closed_at_last
 from bmq.runtime.ring.scan import living, raw
 
@@ -19,8 +19,8 @@ def has_copy(root: Path) -> bool:
 
 
 def unpack(root: Path, create: Callable[[str, Sequence[bytes]], None], *, boot_id: bytes) -> None:
-    """By `create`, and the ring goes. Where several do so, one does it. Raises OSError and UnreadableRing, and what
-    `create` does, but for Conflict.
+    """By `create`, durable when it returns, and the ring goes. Where several do so, one does it. Raises OSError and
+    UnreadableRing, and what `create` does, but for Conflict.
     """
     try:
         lock = open_folder(str(root / FOLDER_NAME))
@@ -33,7 +33,6 @@ def unpack(root: Path, create: Callable[[str, Sequence[bytes]], None], *, boot_i
             for key, (place, found) in sorted(living(files, boot_id=boot_id).records.items()):
                 with suppress(Conflict):
                     create(key, [raw(files[place], found)])
-            sync_file_system(str(root))  # they were durable, whoever opens it now
             for file in files:
                 file.remove()
         folder.remove()

@@ -16,8 +16,9 @@ from bmq.ports import ObjectMeta
 from bmq.runtime.ring.files import DiskFile, DiskFolder, closed_at_last
 from bmq.runtime.ring.format import UnreadableRing, decode_changes, has_all
 from bmq.runtime.ring.names import Names
-from bmq.runtime.ring.scan import Found, apart, in_table, living, whole
+from bmq.runtime.ring.scan import Found, apart, in_table, living, raw, whole
 
+LOOKS_OF_A_MOMENT: Final = 200
 LOOKS_MAX: Final = 2_000
 LOOK_AGAIN_S: Final = 0.005
 T = TypeVar("T")
@@ -66,6 +67,11 @@ class RingView:
             with closed_at_last(self._files()) as files:
                 file = next((one for one in files if one.ring_id == ring_id), None)
                 data = None if file is None else whole(file, found)
+                if data is None and file is not None:
+                    data = raw(file, found)
+                    self.look()
+                    if (still := self._records.get(key)) is None or still[1].head != found.head:
+                        data = None  # else it was there all the time, and is damaged
         except OSError as error:
             raise StoreUnavailable(f"get {key}: {error.strerror}") from error
         return None if data is None else data[start : None if length is None else start + length]
@@ -75,29 +81,28 @@ class RingView:
         self.together("", lambda: None)
 
     def together(self, folder: str, others: Callable[[], T]) -> tuple[T, set[str]]:
-        """What `others` tells and what is in the ring's folder, of one moment, the names of folders with their slash.
-        Raises OSError, also where names change too often to see one.
+        """What `others` tells and what is in the ring's folder, the names of folders with their slash: of one moment,
+        or, where names change too often to see one, what was there all the time and some of the rest. Raises OSError.
         """
         with self._looks:
-            for _ in range(LOOKS_MAX):
+            for turn in range(LOOKS_MAX):
                 with closed_at_last(self._files()) as files:
                     state = self._state_of(files)
-                    if not state.is_changing:
-                        found = None if state == self._state else self._found(files, state)
+                    is_known = state == self._state
+                    if not state.is_changing or (state.has_all and turn >= LOOKS_OF_A_MOMENT):
+                        tables = [b"" if is_known or not state.is_kept else file.table() for file in files]
+                        found = self._scanned(files) if not is_known and not state.is_kept else None
                         told = others()
-                        if self._state_now() == state:
-                            if found is not None:
-                                self._know(found, state)
+                        if self._state_now() == state or (state.is_kept and turn >= LOOKS_OF_A_MOMENT):
+                            if not is_known:
+                                self._know(_of_tables(files, tables) if found is None else found, state)
                             return told, self._names.below(folder)
                 time.sleep(LOOK_AGAIN_S)
-        raise OSError(errno.EBUSY, "names of its ring change all the time: try again")
+        raise OSError(errno.EBUSY, "its ring is being opened, or comes and goes: try again")
 
-    def _found(self, files: Sequence[DiskFile], state: _State) -> dict[str, tuple[bytes, Found]]:
-        if not state.is_kept:
-            records = living(files, boot_id=self._boot_id).records
-            return {key: (files[place].ring_id, one) for key, (place, one) in records.items()}
-        tables = [(file, file.table()) for file in files]
-        return {one.head.key: (file.ring_id, one) for file, table in tables for one in apart(in_table(file, table))}
+    def _scanned(self, files: Sequence[DiskFile]) -> dict[str, tuple[bytes, Found]]:
+        records = living(files, boot_id=self._boot_id).records
+        return {key: (files[place].ring_id, one) for key, (place, one) in records.items()}
 
     def _know(self, found: dict[str, tuple[bytes, Found]], state: _State) -> None:
         names = Names()
@@ -121,3 +126,11 @@ class RingView:
         is_kept, about = files[0].is_kept, files[0].about()
         all_there = has_all(about, boot_id=self._boot_id)
         return _State(tuple(file.ring_id for file in files), is_kept, all_there, decode_changes(about))
+
+
+def _of_tables(files: Sequence[DiskFile], tables: Sequence[bytes]) -> dict[str, tuple[bytes, Found]]:
+    return {
+        one.head.key: (file.ring_id, one)
+        for file, table in zip(files, tables, strict=True)
+        for one in apart(in_table(file, table))
+    }
