@@ -3,18 +3,17 @@
 import os
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Annotated, Any, Concatenate, Final, ParamSpec
+from typing import Annotated, Any, Concatenate, ParamSpec
 
 import typer
 
 from bmq_cli.cluster.client import DEFAULT_URL, TOKEN_VARIABLE, URL_VARIABLE, ClusterClient, check_urls, default_url
-from bmq_cli.options import DEFAULT_TIMEOUT_S, NoColorOption, OutputOption, SharedOptions, TimeoutOption
+from bmq_cli.options import DEFAULT_TIMEOUT_S, PANEL, NoColorOption, OutputOption, SharedOptions, TimeoutOption
 from bmq_cli.session import with_options
 from bmq_cli.terminal.exit_codes import CommandFailed, ExitCode
 from bmq_cli.terminal.output import Output
 
 P = ParamSpec("P")
-_PANEL: Final = "Connection and output"
 
 AdminOption = Annotated[
     str | None,
@@ -22,7 +21,7 @@ AdminOption = Annotated[
         "--admin",
         "-a",
         metavar="URL",
-        rich_help_panel=_PANEL,
+        rich_help_panel=PANEL,
         help=f"A node's admin address, or several with commas. Default: ${URL_VARIABLE}, else {DEFAULT_URL}.",
         show_default=False,
     ),
@@ -32,7 +31,7 @@ TokenOption = Annotated[
     typer.Option(
         "--token",
         metavar="TOKEN",
-        rich_help_panel=_PANEL,
+        rich_help_panel=PANEL,
         help=f"One of the nodes' tokens. Better as ${TOKEN_VARIABLE}: others on the machine can read options.",
         show_default=False,
     ),

@@ -85,8 +85,8 @@ def _found(file: Readable, block: int, data: memoryview, table: bytes) -> Found 
         return None
     if decode_mark(table, block, ring_id=file.ring_id) >= head.generation:
         return Found(block, head, State.DEAD)
-    whole = file.read(block * BLOCK_BYTES + head_bytes(head.key), head.size_bytes)
-    return Found(block, head, State.LIVING if head.is_of(whole) else State.TORN)
+    found = Found(block, head, State.LIVING)
+    return found if head.is_of(raw(file, found)) else found._replace(state=State.TORN)
 
 
 def with_damaged(records: Iterable[Found], file: Readable, table: bytes) -> list[Found]:
@@ -158,7 +158,8 @@ def living(files: Iterable[Readable], *, boot_id: bytes) -> Living:
         generation = max(generation, newest_mark(table, ring_id=file.ring_id))
         generation = max([generation, *(found.head.generation for found in records)])
         counting = apart(records)
-        hidden += [(place, one) for one in records if one not in counting and one.state is not State.DEAD]
+        blocks = {found.block for found in counting}
+        hidden += [(place, one) for one in records if one.block not in blocks and one.state is not State.DEAD]
         for found in counting:
             if found.state is State.TORN or (found.state is State.DAMAGED and not is_exact):
                 torn.append((place, found))
