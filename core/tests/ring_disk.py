@@ -81,6 +81,9 @@ class SimFile:
     def read(self, at: int, size_bytes: int) -> bytes:
         return bytes(self.records.now[at : at + size_bytes])
 
+    def about(self) -> bytes:
+        return bytes(self.said.now[:ENTRY_BYTES])
+
     def table(self) -> bytes:
         return bytes(self.said.now)
 

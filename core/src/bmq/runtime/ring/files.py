@@ -68,7 +68,7 @@ class DiskFile:
         return os.pread(self._notes, self.blocks * ENTRY_BYTES, 0)
 
     def about(self) -> bytes:
-        """What the table says of all blocks together."""
+        """See `scan.Readable`."""
         return os.pread(self._notes, ENTRY_BYTES, 0)
 
     @property

@@ -132,7 +132,7 @@ class Ring:
         self._trouble = ""
         """Why nothing more is written to it; empty: it is."""
         files = [_Used(file) for file in folder.files()]
-        self._changes = decode_changes(files[0].file.table()) | 1 if files else 0
+        self._changes = decode_changes(files[0].file.about()) | 1 if files else 0
         """Odd while a name comes or goes."""
         if files:
             files[0].file.note(CHANGES_AT, encode_changes(self._changes))

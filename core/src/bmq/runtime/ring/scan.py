@@ -39,6 +39,9 @@ class Readable(Protocol):
     def table(self) -> bytes:
         """What is said of all blocks. Raises OSError."""
 
+    def about(self) -> bytes:
+        """What the table says of all blocks together: the entry of the first one. Raises OSError."""
+
 
 class State(enum.Enum):
     """What a record is."""
