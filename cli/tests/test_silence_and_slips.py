@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 from cli_cluster import BMQ, Result, environment, run_process, started_bmq
 from deaf_relay import deaf_to, led_by_nobody
+from tests.waiting import until
 
 from bmq.wire.error_codes import ErrorCode
 
@@ -172,6 +173,27 @@ def test_a_record_for_a_partition_that_is_not_there_is_said_not_to_have_been_sen
         "1 of 1 records failed: Local: Unknown partition. these were not sent: `bmq topics describe orders` shows "
         "its partitions\n"
     )
+
+
+def test_so_is_one_that_comes_when_the_topic_is_known_already(address: str) -> None:
+    assert run_process(address, ["topics", "create", "slips", "--partitions", "1"]).code == 0
+    with subprocess.Popen(
+        [BMQ, "produce", "slips", "--json"],
+        stdin=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        env=environment(address),
+    ) as process:
+        assert process.stdin is not None
+        process.stdin.write(b'{"value": "x"}\n')
+        process.stdin.flush()
+        until(lambda: run_process(address, ["consume", "slips"]).out == "x\n", "the first record to be there")
+        _, said = process.communicate(b'{"value": "y", "partition": 7}\n{"value": "z"}\n', timeout=30)
+    assert process.returncode == 1
+    assert said == (
+        b"2 records, 2 bytes sent to slips, 1 failed\nerror: produce to slips: 1 of 3 records failed: Local: Unknown "
+        b"partition. these were not sent: `bmq topics describe slips` shows its partitions\n"
+    )
+    assert run_process(address, ["consume", "slips"]).out == "x\nz\n"
 
 
 def test_output_that_finds_no_space_is_told_as_such(address: str) -> None:

@@ -85,8 +85,12 @@ class Delivery:
     def report(self, error: KafkaError | None, message: Message) -> None:
         """The delivery callback."""
         if error is not None:
-            self.failures[error.str().removeprefix("Broker: ")] += 1
-            self.failed_bytes += _size_bytes(message.value(), message.key())
+            self.fail(error, _size_bytes(message.value(), message.key()))
+
+    def fail(self, error: KafkaError, size_bytes: int) -> None:
+        """One record did not arrive."""
+        self.failures[error.str().removeprefix("Broker: ")] += 1
+        self.failed_bytes += size_bytes
 
     @property
     def failed(self) -> int:
@@ -263,6 +267,12 @@ def _send_one(producer: Producer, topic: str, record: NewRecord, delivery: Deliv
             break
         except BufferError:
             producer.poll(_FLUSH_SLICE_S)
+        except KafkaException as error:
+            if (code := error.args[0].code()) != KafkaError._UNKNOWN_PARTITION:
+                raise
+            # at once, in other words, where librdkafka knows the topic by then; else by its report
+            delivery.fail(KafkaError(code), _size_bytes(record.value, record.key))
+            break
     delivery.handed_over += 1
     delivery.size_bytes += _size_bytes(record.value, record.key)
     producer.poll(0)
